@@ -1,0 +1,119 @@
+// The engine: one loop on one thread owns MLX and every loaded model; the CLI, the server and embeddings are
+// its clients. A sequence is a row of ragged steps; several prompts and decodes share a step.
+// Owner: the application. Thread: every member may be called from any thread; sinks are called on the model
+// thread and must only hand over (post, push), never block.
+// Failure: submit() throws invalid_request for what can be known at once; later faults arrive as Failed.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <filesystem>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "base/error.h"
+#include "models/model.h"
+#include "sample/sampler.h"
+#include "text/chat_template.h"
+#include "text/tokenizer.h"
+
+namespace mlxcel {
+
+struct EngineOptions {
+  std::filesystem::path model;
+  int context = 0;                    // window per sequence; 0: the model's
+  int parallel = 4;                   // sequences at once
+  int prefill_chunk = 2048;           // prompt tokens per step; 0: whole prompts
+  int step_token_budget = 512;        // tokens of a step while rows decode
+  size_t max_queue = 256;             // waiting requests; beyond: Error "queue is full"
+  std::string kv_cache_mode = "fp16"; // fp16, f32 (tests)
+  bool warmup = true;
+  std::function<void(size_t done, size_t total)> progress;
+};
+
+struct Request {
+  std::vector<TokenId> prompt;
+  SamplingParams sampling;
+  int max_tokens = -1;                // -1: to the window's end; 0: evaluate the prompt only
+  std::vector<TokenId> eos;           // end tokens; filled from the model when empty
+  bool ignore_eos = false;
+  bool prompt_logprobs = false;       // Scored events for the prompt's tokens (echo with logprobs)
+  int choice = 0;                     // index among n choices, for the seed
+};
+
+enum class FinishReason { stop, length, cancelled };
+const char* to_string(FinishReason reason);
+
+struct Timings {
+  double queue_ms = 0, prompt_ms = 0, decode_ms = 0;
+  int prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+};
+
+struct Scored { std::vector<Draw> tokens; };              // prompt tokens 1..n-1, in order, may come in parts
+struct Token { Draw draw; };                              // one generated token; EOS is not sent
+struct Finished { FinishReason reason; Timings timings; uint32_t seed; std::optional<TokenId> eos; };
+struct Failed { Error error; };
+using Event = std::variant<Scored, Token, Finished, Failed>;  // Finished or Failed is the last
+using Sink = std::function<void(Event)>;
+
+/// A running request. Dropping the handle does not cancel it.
+class Handle {
+ public:
+  void cancel() const;  // leaves within two steps; Finished{cancelled} follows
+  uint64_t id() const { return id_; }
+
+ private:
+  friend class Engine;
+  uint64_t id_ = 0;
+  std::shared_ptr<std::atomic<bool>> cancelled_;
+};
+
+struct EmbedRequest {
+  std::vector<std::vector<TokenId>> inputs;
+  std::string pooling;   // mean, cls, last; empty: the model's own
+  bool normalize = true;
+  int dimensions = 0;    // 0: all
+};
+struct Embeddings { std::vector<std::vector<float>> vectors; int prompt_tokens = 0; };
+
+struct EngineStats {     // a copy, consistent, cheap
+  uint64_t prompt_tokens = 0, generated_tokens = 0, requests = 0, failed = 0, cancelled = 0, steps = 0, mixed_steps = 0;
+  double prompt_seconds = 0, decode_seconds = 0;
+  int running = 0, waiting = 0, pages_free = 0, pages_total = 0, step_rows = 0;
+  size_t memory_bytes = 0;
+};
+
+class Engine {
+ public:
+  /// Opens, loads and warms the model; returns when it can answer. Errors as load_model's.
+  static std::unique_ptr<Engine> load(const EngineOptions& options);
+  ~Engine();  // cancels what runs, drains, joins
+  Engine(const Engine&) = delete;
+  Engine& operator=(const Engine&) = delete;
+
+  Handle submit(Request request, Sink sink);
+  /// Blocks the caller. Errors are thrown.
+  Embeddings embed(const EmbedRequest& request);
+  /// Refuses new requests, lets running ones end (at most `timeout_s`), then cancels.
+  void drain(double timeout_s);
+
+  const ModelInfo& info() const;
+  int context() const;                                       // window per sequence
+  const std::shared_ptr<const Tokenizer>& tokenizer() const;
+  const std::shared_ptr<const ChatTemplate>& chat_template() const;  // may be null
+  const Checkpoint& checkpoint() const;
+  const std::vector<TokenId>& eos() const;
+  EngineStats stats() const;
+  std::string kv_label() const;                              // "f16: applied to 30 of 30 layers"
+
+ private:
+  struct Impl;
+  explicit Engine(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,62 @@
+// A loaded model as the engine sees it: one forward signature for every family (docs/adr/0001).
+// Owner: the engine. Thread: model thread, but for info().
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/checkpoint.h"
+#include "state/step.h"
+#include "state/store.h"
+
+namespace mlxcel {
+
+struct ModelInfo {
+  std::string model_type;      // as the config spells it
+  std::string family;          // the architecture file's name
+  std::string weights_label;   // "Q4_1", "affine 4-bit g64", "BF16"
+  int vocab_size = 0;
+  int hidden = 0;
+  int layers = 0;
+  int max_positions = 0;       // the model's own window; 0: unbounded (recurrent)
+  bool encoder = false;        // bert: no cache, hidden states out, no logits
+  mx::Dtype checkpoint_dtype = mx::float32;  // decides what KV "fp16" means
+  size_t weight_bytes = 0;     // as held
+  long long parameters = 0;
+  std::vector<std::string> warnings;
+};
+
+class Model {
+ public:
+  virtual ~Model() = default;
+  virtual const ModelInfo& info() const = 0;
+  virtual const StateLayout& layout() const = 0;
+  /// Lazy logits [wanted, vocab] f32 of a sealed step. Encoders throw unsupported.
+  virtual array logits(Step& step) = 0;
+  /// Lazy last hidden states [T, hidden] f32, after the final norm.
+  virtual array hidden(Step& step) = 0;
+};
+
+struct LoadOptions {
+  std::function<void(size_t done, size_t total)> progress;  // bytes; called on the loading thread
+};
+
+/// Detects the architecture, applies its rules, builds its parts (packing weights tensor by tensor).
+/// Errors: unsupported "unknown model_type X; `mlxcel arch` lists what is supported"; bad_checkpoint
+/// naming tensors that are missing, misshapen, or asked for by nobody.
+std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options = {});
+
+/// The catalogue behind `mlxcel arch`.
+struct ArchEntry {
+  std::string family;
+  std::vector<std::string> model_types;
+  std::vector<std::string> gguf;
+  std::string kind;       // "decoder", "encoder"
+  std::string reference;  // "transformers Qwen3MoeForCausalLM"
+  std::string tiny;       // config.json text of the tests' model
+};
+std::vector<ArchEntry> architectures();
+
+}  // namespace mlxcel

@@ -1,0 +1,26 @@
+// The one attention over what rows remember: appends this step's keys and values to their rows' pages and
+// lets every query see its own row's past. Parts call it and never see pages.
+// Thread: model thread (graph building). Source: online softmax, Milakov & Gimelshein 2018; Dao 2022.
+#pragma once
+
+#include <optional>
+
+#include "state/step.h"
+#include "tensor/tensor.h"
+
+namespace mlxcel {
+
+struct AttendOptions {
+  float scale = 1.0f;
+  float softcap = 0.0f;             // 0: none; else cap * tanh(score / cap)
+  std::optional<array> sinks;       // [heads] f32: a learned logit per head that takes part in the softmax
+};
+
+/// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim], all f32 on CPU
+/// and already rotated -> [tokens, heads * value_dim]. `slot` is from StateLayout::add_kv.
+array attend(const array& q, const array& k, const array& v, Step& step, int slot, const AttendOptions& options);
+
+/// The same without memory and without causality: each row's tokens see each other (encoders).
+array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options);
+
+}  // namespace mlxcel

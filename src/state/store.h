@@ -1,0 +1,97 @@
+// What a row remembers per layer: pages of keys and values, recurrent state. A model's parts declare what
+// they keep while they are built (StateLayout); a StateStore then holds the pools, and hands out RowStates.
+// Owner: the loaded model owns the store, the engine's sequences own RowStates (which must not outlive it).
+// Thread: model thread. Failure: out_of_memory with both numbers when the page budget is spent.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "tensor/tensor.h"
+
+namespace mlxcel {
+
+inline constexpr int kPageTokens = 32;
+
+struct KvSpec {
+  int kv_heads = 0;
+  int key_dim = 0;    // head_dim of keys
+  int value_dim = 0;  // head_dim of values
+  int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
+};
+
+struct RecurrentSpec {
+  std::string name;  // "conv", "ssm", for inspect
+  Shape shape;       // per row, f32
+};
+
+/// Filled by parts at build time; slots are indices into the two lists.
+class StateLayout {
+ public:
+  int add_kv(const KvSpec& spec);
+  int add_recurrent(const RecurrentSpec& spec);
+  const std::vector<KvSpec>& kv() const { return kv_; }
+  const std::vector<RecurrentSpec>& recurrent() const { return recurrent_; }
+  size_t kv_bytes_per_token(mx::Dtype dtype) const;
+  size_t recurrent_bytes() const;
+
+ private:
+  std::vector<KvSpec> kv_;
+  std::vector<RecurrentSpec> recurrent_;
+};
+
+class StateStore;
+
+/// One sequence's memory. Movable, not copyable; fork() shares pages copy-on-write.
+class RowState {
+ public:
+  ~RowState();
+  RowState(RowState&&) noexcept;
+  RowState& operator=(RowState&&) noexcept;
+
+  int length() const;  // tokens held
+  /// Room for `count` more tokens; private copies of shared pages that will be written.
+  void reserve(int count);
+  void advance(int count);
+  /// Forgets tokens from `length` on. Throws unsupported for recurrent layouts (snapshots do that).
+  void truncate(int length);
+  RowState fork() const;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  friend class StateStore;
+  explicit RowState(std::unique_ptr<Impl> impl);
+  std::unique_ptr<Impl> impl_;
+};
+
+struct StoreOptions {
+  mx::Dtype kv_dtype = mx::float16;  // f16, bf16 or f32
+  size_t max_tokens = 0;             // page budget in tokens over all rows; 0: what memory allows
+};
+
+class StateStore {
+ public:
+  StateStore(StateLayout layout, const StoreOptions& options);
+  ~StateStore();
+  StateStore(const StateStore&) = delete;
+  StateStore& operator=(const StateStore&) = delete;
+
+  RowState make_row();
+  const StateLayout& layout() const;
+  mx::Dtype kv_dtype() const;
+  int pages_free() const;
+  int pages_total() const;
+  size_t bytes() const;
+
+  struct Impl;
+  Impl& impl() { return *impl_; }
+
+ private:
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace mlxcel
