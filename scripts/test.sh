@@ -1,0 +1,86 @@
+#!/usr/bin/env bash
+# Builds and runs the tests. The last line is `N passed, N failed, N skipped`.
+# usage: scripts/test.sh [--all] [--quick]
+#   (none)   release build and every test but the long ones, then the address sanitizer over all rooms
+#   --all    also the thread sanitizer, the official clients, fuzzing, soaks
+#   --quick  release build and its tests only
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+all=0 quick=0
+for argument in "$@"; do
+  case $argument in
+    --all) all=1 ;;
+    --quick) quick=1 ;;
+    -h | --help) sed -n '2,6s/^# //p' "$0"; exit 0 ;;
+    *) die "unknown argument $argument; usage: scripts/test.sh [--all] [--quick]" ;;
+  esac
+done
+
+cd "$root"
+out=$root/build/test-results
+rm -rf "$out"
+mkdir -p "$out"
+status=0
+
+step "setting up (first time: one to two minutes)"
+scripts/setup.sh cpu
+step "fetching the default model (98 MB, once)"
+scripts/fetch_model.sh >/dev/null || step "the default model could not be fetched; its tests will skip"
+
+run() {  # run STAGE NAME=COMMAND...
+  local stage=$1
+  shift
+  scripts/run_tests.py --out "$out/$stage" "$@" || status=1
+}
+
+# gtest_programs PRESET: name=path of every test program of a build folder.
+gtest_programs() {
+  local program
+  for program in "build/$1"/tests/test_*; do
+    [ -x "$program" ] && [ -f "$program" ] && printf '%s=%s\n' "$(basename "$program" | cut -c6-)" "$program"
+  done
+}
+
+step "checking includes against src/LAYERS"
+if python3 scripts/check_layers.py; then echo '[1,0,0]' >"$out/totals.json"; else echo '[0,1,0]' >"$out/totals.json"; status=1; fi
+
+step "building the release (cold: about 8 minutes on two cores)"
+scripts/build.sh release
+mapfile -t programs < <(gtest_programs release)
+step "running ${#programs[@]} test programs"
+run release "${programs[@]}"
+for runner in tests/*/run.py; do
+  [ -f "$runner" ] || continue
+  case $(basename "$(dirname "$runner")") in clients | soak) continue ;; esac
+  name=$(basename "$(dirname "$runner")")
+  run release "$name=python3 $runner --build build/release"
+done
+
+if [ $quick -eq 0 ]; then
+  step "building with the address sanitizer (cold: about 9 minutes on two cores)"
+  scripts/build.sh asan
+  mapfile -t programs < <(gtest_programs asan)
+  step "running them under the address sanitizer"
+  ASAN_OPTIONS=detect_stack_use_after_return=1 LSAN_OPTIONS=suppressions=$root/tests/suppressions/lsan.txt \
+    UBSAN_OPTIONS=print_stacktrace=1 MLXCEL_TEST_SANITIZED=1 run asan "${programs[@]}"
+fi
+
+if [ $all -eq 1 ]; then
+  step "building with the thread sanitizer (cold: about 9 minutes on two cores)"
+  scripts/build.sh tsan
+  mapfile -t programs < <(gtest_programs tsan)
+  step "running them under the thread sanitizer"
+  TSAN_OPTIONS="suppressions=$root/tests/suppressions/tsan.txt halt_on_error=0" MLXCEL_TEST_SANITIZED=1 run tsan "${programs[@]}"
+  for name in clients soak; do
+    [ -f "tests/$name/run.py" ] && run all "$name=python3 tests/$name/run.py --build build/release"
+  done
+fi
+
+step "done; logs are in build/test-results"
+python3 - "$out/totals.json" <<'PY'
+import json, sys
+passed, failed, skipped = json.load(open(sys.argv[1]))
+print(f"{passed} passed, {failed} failed, {skipped} skipped")
+PY
+exit $status
