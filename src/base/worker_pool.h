@@ -1,12 +1,15 @@
 // The workers that CPU kernels share: they spin briefly after a region, then yield, then park.
-// Owner: one pool a process (`WorkerPool::shared()`), created on first use.
-// Thread: one region at a time; the caller of run() is worker 0 (on the hot path MLX's stream thread).
-// Failure: an exception in worker 0's body leaves run() after the others have finished; a body must not
-// throw on other workers (std::terminate).
+// Owner: one pool a process (`WorkerPool::shared()`), created on first use and never destroyed.
+// Thread: run() from any thread, one region at a time; its caller is worker 0 (on the hot path MLX's
+// stream thread).
+// Failure: an exception in worker 0's body leaves run() after the others have finished, so a body that
+// meets at a barrier must not throw; no body may throw on other workers (std::terminate).
 #pragma once
 
 #include <functional>
 #include <memory>
+#include <string>
+#include <type_traits>
 #include <utility>
 
 namespace mlxcel {
@@ -23,16 +26,26 @@ class WorkerPool {
   WorkerPool& operator=(const WorkerPool&) = delete;
 
   /// Runs body(worker, width) on every worker and returns when all have finished. Nested calls run
-  /// serially on the calling worker with width 1.
-  void run(const Body& body);
+  /// serially on the calling worker with width 1. A second thread's call waits for the first's region.
+  void run(const Body& body) { call(&body, [](const void* b, int w, int n) { (*static_cast<const Body*>(b))(w, n); }); }
+  /// The same without the cost of a std::function.
+  template <class F>
+    requires(!std::is_same_v<std::remove_cvref_t<F>, Body> && std::is_invocable_v<const F&, int, int>)
+  void run(const F& body) {
+    call(&body, [](const void* b, int w, int n) { (*static_cast<const F*>(b))(w, n); });
+  }
 
-  /// Waits inside a region until every worker has arrived.
+  /// Waits inside a region until every worker has arrived. Nothing to wait for in a nested region.
   void barrier();
 
   int width() const;
 
   /// Lets the workers sleep at once (no active sequence); the next run() wakes them.
   void park();
+
+  /// For a thread that does nothing but call run() (MLX's stream thread): moves it off the CPUs that
+  /// the other workers are pinned to. Once a thread; later calls cost a thread-local read.
+  void settle_caller();
 
   /// The process's pool. `set_shared_threads` before first use fixes its width; default: the cores of
   /// the affinity mask and cgroup quota, less one for HTTP when there are four or more.
@@ -41,9 +54,13 @@ class WorkerPool {
   static int default_threads();
 
  private:
+  void call(const void* body, void (*invoke)(const void*, int, int));
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };
+
+/// Cores that a cgroup's cpu.max line ("200000 100000", "max 100000") grants, rounded up; 0: no limit.
+int cores_of_cpu_max(const std::string& line);
 
 /// Splits `count` items over `width` workers in contiguous runs; returns [begin, end) of `worker`.
 inline std::pair<int, int> share(int count, int worker, int width) {

@@ -1,0 +1,15 @@
+# Flags of the instruction-set bodies, by file name. They are optimised in every preset: they hold the
+# arithmetic of whole models, and their tests would crawl otherwise.
+set(body_generic -O3)
+set(body_avx2 -O3)
+set(body_avx512 -O3)
+if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
+  list(APPEND body_avx2 -mavx2 -mfma -mf16c)
+  list(APPEND body_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)
+endif()
+foreach(body_isa generic avx2 avx512)
+  file(GLOB body_sources CONFIGURE_DEPENDS ${dir}/isa/*_${body_isa}.cpp)
+  if(body_sources)
+    set_source_files_properties(${body_sources} PROPERTIES COMPILE_OPTIONS "${body_${body_isa}}")
+  endif()
+endforeach()
