@@ -26,8 +26,6 @@ find_package(OpenSSL REQUIRED)
 find_package(Boost 1.81 REQUIRED)
 # CLI11 2.1: command lines.
 find_package(CLI11 REQUIRED)
-# libcurl 7.88: downloads.
-find_package(CURL REQUIRED)
 # libedit 3.1: the REPL's line editing.
 find_library(MLXCEL_EDIT_LIBRARY edit REQUIRED)
 if(MLXCEL_TESTS)
@@ -41,7 +39,6 @@ set(MLXCEL_USES_checkpoint nlohmann_json::nlohmann_json)
 set(MLXCEL_USES_text nlohmann_json::nlohmann_json $<TARGET_NAME_IF_EXISTS:mlxcel_bridge>)
 set(MLXCEL_USES_models nlohmann_json::nlohmann_json)
 set(MLXCEL_USES_engine nlohmann_json::nlohmann_json)
-set(MLXCEL_USES_hub nlohmann_json::nlohmann_json OpenSSL::Crypto CURL::libcurl)
 set(MLXCEL_USES_api nlohmann_json::nlohmann_json)
 set(MLXCEL_USES_server nlohmann_json::nlohmann_json Boost::headers OpenSSL::SSL OpenSSL::Crypto)
 set(MLXCEL_USES_app nlohmann_json::nlohmann_json CLI11::CLI11 ${MLXCEL_EDIT_LIBRARY})
