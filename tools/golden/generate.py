@@ -1,0 +1,286 @@
+"""Writes tests/golden/data/*.json: logits of tiny models by transformers, on weights that follow from names.
+
+    python tools/golden/generate.py [--out FOLDER] [CASE...]
+
+Each model is built from its config, its tensors are listed as save_pretrained publishes them, filled by
+synthetic.py, written as a checkpoint and loaded again by from_pretrained: the reference passes through the same
+door as ours. Fails when a spelling changes the logits, or when a mutant does not move them.
+"""
+
+import argparse
+import copy
+import json
+import pathlib
+import re
+import tempfile
+import zlib
+
+import numpy as np
+import torch
+import transformers
+from safetensors import safe_open
+from safetensors.torch import save_file
+
+from configs import CASES
+from synthetic import values
+
+TOKENS = 40
+STORED = 12  # positions whose logits are kept
+# A mutant must move some log-probability above -10 by this much; the test's widest tolerance is 5e-3.
+SENSITIVITY = 0.05
+
+
+def merge(target, patch):
+    """JSON merge patch, RFC 7396."""
+    if not isinstance(patch, dict):
+        return copy.deepcopy(patch)
+    result = copy.deepcopy(target) if isinstance(target, dict) else {}
+    for key, value in patch.items():
+        if value is None:
+            result.pop(key, None)
+        else:
+            result[key] = merge(result.get(key), value)
+    return result
+
+
+def config_of(case, config):
+    settings = copy.deepcopy(config)
+    model_type = case.get("reference_type", settings["model_type"])
+    kind = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
+    settings.pop("model_type")
+    return kind.from_dict(settings)
+
+
+def model_class(case, config):
+    architecture = config["architectures"][0]
+    if "reference_type" in case:
+        architecture = {"ministral": "MinistralForCausalLM"}[case["reference_type"]]
+    return getattr(transformers, architecture)
+
+
+def published_names(case, config, folder):
+    """Names and shapes as the checkpoint holds them; beside each, how its values become saved tensors."""
+    with safe_open(folder / "model.safetensors", "np") as file:
+        saved = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}
+    tensors, fill = {}, {}
+
+    def add(name, shape, parts):
+        tensors[name], fill[name] = list(shape), parts
+
+    scheme = case.get("names", "saved")
+    experts = re.compile(r"(.*\.mlp)\.experts\.(\d+)\.(\w+\.weight)")
+    for name, shape in saved.items():
+        found = experts.fullmatch(name)
+        if scheme == "mlx" and found:  # experts stacked on a new leading axis
+            if found[2] == "0":
+                count = config["num_experts"]
+                names = [f"{found[1]}.experts.{i}.{found[3]}" for i in range(count)]
+                add(f"{found[1]}.switch_mlp.{found[3]}", [count, *shape], lambda x, n=names: dict(zip(n, x)))
+        elif scheme == "mlx" and name.endswith("conv1d.weight"):  # channels last
+            add(name, [shape[0], shape[2], 1], lambda x, n=name: {n: x.transpose(0, 2, 1)})
+        elif scheme == "gpt2_published":
+            add(name.removeprefix("transformer."), shape, lambda x, n=name: {n: x})
+        else:
+            add(name, shape, lambda x, n=name: {n: x})
+    if scheme == "gpt2_published":  # buffers of older exports
+        size = config["n_positions"]
+        for layer in range(config["n_layer"]):
+            add(f"h.{layer}.attn.bias", [1, 1, size, size], lambda x: {})
+    if scheme == "bert_published":
+        add("bert.embeddings.position_ids", [1, config["max_position_embeddings"]], lambda x: {})
+    return dict(sorted(tensors.items())), fill
+
+
+def sixteen_bits(module, inputs):
+    """Rounds a linear layer's input as the `high` precision does: 16-bit integers, one scale a group of 32."""
+    x = inputs[0]
+    padded = torch.nn.functional.pad(x, (0, -x.shape[-1] % 32)).unflatten(-1, (-1, 32))
+    scale = padded.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 32639
+    return ((padded / scale).round() * scale).flatten(-2)[..., : x.shape[-1]], *inputs[1:]
+
+
+def margin(router_logits, k):
+    """The least gap between the last expert chosen and the first one left out."""
+    if k == router_logits.shape[-1]:
+        return float("inf")
+    ordered = router_logits.sort(-1, descending=True).values
+    return float((ordered[:, k - 1] - ordered[:, k]).min())
+
+
+def run(case, config, tensors, fill, tokens, positions=None, variant=None, margins=None):
+    """Logits of every position, or hidden states for an encoder; float32. `variant`: "float64" or "high"."""
+    kind = model_class(case, config)
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        parsed = config_of(case, config)
+        parsed.save_pretrained(folder)
+        state = {}
+        for name, shape in tensors.items():
+            for part, array in fill[name](values(name, shape)).items():
+                state[part] = torch.from_numpy(np.ascontiguousarray(array))
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        model, info = kind.from_pretrained(
+            folder, config=parsed, dtype=torch.float64 if variant == "float64" else torch.float32,
+            attn_implementation="eager", experts_implementation="eager", output_loading_info=True)
+    problems = {key: value for key, value in info.items() if value}
+    assert not problems, f"{kind.__name__}: {problems}"
+    model.eval()
+    if variant == "high":
+        for module in model.modules():
+            if isinstance(module, (torch.nn.Linear, transformers.pytorch_utils.Conv1D)):
+                module.register_forward_pre_hook(sixteen_bits)
+    margins = [] if margins is None else margins
+    for module in model.modules():
+        if type(module).__name__.endswith("TopKRouter"):
+            module.register_forward_hook(lambda router, _, output: margins.append(margin(output[0], router.top_k)))
+    ids = torch.tensor([tokens])
+    extra = {} if positions is None else {"position_ids": torch.tensor([positions])}
+    with torch.no_grad():
+        if config["model_type"] == "bert":
+            encoder = model.bert if hasattr(model, "bert") else model
+            return encoder(input_ids=ids, attention_mask=torch.ones_like(ids), **extra).last_hidden_state[0].numpy()
+        logits = model(input_ids=ids, use_cache=False, **extra).logits[0].numpy()
+    return logits
+
+
+def log_probabilities(logits):
+    x = logits.astype(np.float64)
+    x = x - x.max(-1, keepdims=True)
+    return x - np.log(np.exp(x).sum(-1, keepdims=True))
+
+
+def distance(encoder, golden, other):
+    """What the test measures: the largest difference of log-probabilities above -10, or of hidden states."""
+    if encoder:
+        return float(np.abs(golden - other).max())
+    a, b = log_probabilities(golden), log_probabilities(other)
+    return float(np.abs(a - b)[a > -10].max())
+
+
+def saved_spelling(case, config):
+    with tempfile.TemporaryDirectory() as temporary:
+        config_of(case, config).save_pretrained(temporary)
+        text = (pathlib.Path(temporary) / "config.json").read_text()
+    saved = json.loads(text)
+    saved["architectures"] = config["architectures"]
+    for key in ("transformers_version", "initializer_range"):
+        saved.pop(key, None)
+    return saved
+
+
+def rounded(array):
+    return [[float(f"{x:.7g}") for x in row] for row in array]
+
+
+def generate(name, case):
+    config = {key: value for key, value in case["config"].items() if key not in case.get("drop", ())}
+    encoder = config["model_type"] == "bert"
+    length = min(TOKENS, config.get("max_position_embeddings", TOKENS))
+
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        model_class(case, config)(config_of(case, config)).save_pretrained(folder)
+        tensors, fill = published_names(case, config, folder)
+
+    # Rounding may not change which experts are chosen, or the comparison would mean nothing: the first tokens
+    # that leave no near tie are taken.
+    for seed in range(zlib.crc32(name.encode()), 1 << 33):
+        tokens = np.random.default_rng(seed).integers(0, config["vocab_size"], length).tolist()
+        margins = []
+        golden = run(case, config, tensors, fill, tokens, margins=margins)
+        if not margins or min(margins) > 2e-3:
+            break
+    assert np.isfinite(golden).all()
+
+    spellings = [merge(config, patch) for patch in case.get("also", [])]
+    if case.get("also_saved", True):
+        spellings.append(saved_spelling(case, config))
+    for spelling in spellings:
+        other = distance(encoder, golden, run(case, spelling, tensors, fill, tokens))
+        assert other < 1e-6, f"{name}: a spelling changes the model by {other}: {spelling}"
+
+    mutants, report = [], []
+    for patch in case["mutants"]:
+        moved = distance(encoder, golden, run(case, merge(config, patch), tensors, fill, tokens))
+        report.append(f"{json.dumps(patch)} {moved:.3f}")
+        assert moved > (1e-2 if encoder else SENSITIVITY), f"{name}: mutant {patch} moves only {moved}"
+        mutants.append({"patch": patch, "distance": float(f"{moved:.4g}")})
+
+    # How much the reference itself moves by rounding: a case that amplifies it is of no use.
+    for variant in ("float64", "high"):
+        moved = distance(encoder, golden, run(case, config, tensors, fill, tokens, variant=variant))
+        report.append(f"{variant} {moved:.1e}")
+
+    # Positions and masks must matter, or the golden proves little.
+    changed = [(tokens[0] + 1) % config["vocab_size"], *tokens[1:]]
+    reach = np.abs(run(case, config, tensors, fill, changed) - golden).max(-1)
+    report.append(f"first token reaches {int(np.nonzero(reach > 1e-3)[0].max())}/{length - 1}")
+    if config["model_type"] != "mamba2":
+        stretched = list(range(length))
+        stretched[length // 2:] = [p + 1 for p in stretched[length // 2:]]
+        stretched[-1] = length - 1  # learned positions end here
+        moved = distance(encoder, golden, run(case, config, tensors, fill, tokens, stretched))
+        report.append(f"shifted positions {moved:.3f}")
+        assert moved > (1e-2 if encoder else SENSITIVITY), f"{name}: positions move only {moved}"
+
+    keep = sorted({0, 1, 2, length // 4, length - 1} |
+                  set(np.random.default_rng(seed + 1).permutation(length)[:STORED - 4].tolist()))
+    body = {
+        "name": name,
+        "reference": f"transformers {transformers.__version__} {model_class(case, config).__name__}",
+        "config": config,
+        "spellings": spellings,
+        "tensors": tensors,
+        "tokens": tokens,
+        "positions": keep,
+        ("hidden" if encoder else "logits"): rounded(golden[keep]),
+        "mutants": mutants,
+    }
+    return body, report
+
+
+def row_text(row):
+    text = json.dumps(row, separators=(",", ":"))
+    # JSON has no infinity, but config files do: such a spelling is kept as text.
+    return json.dumps(text) if "Infinity" in text else text
+
+
+def lines(body):
+    """One key a line; one row of values a line."""
+    parts = []
+    for key, value in body.items():
+        if key in ("logits", "hidden", "mutants", "spellings"):
+            text = "[\n    " + ",\n    ".join(row_text(row) for row in value) + "\n  ]"
+        else:
+            text = json.dumps(value, separators=(",", ":"))
+        parts.append(f"  {json.dumps(key)}: {text}")
+    return "{\n" + ",\n".join(parts) + "\n}\n"
+
+
+def main():
+    root = pathlib.Path(__file__).resolve().parents[2]
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--out", type=pathlib.Path, default=root / "tests/golden/data")
+    parser.add_argument("cases", nargs="*")
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    transformers.logging.set_verbosity_error()
+    options.out.mkdir(parents=True, exist_ok=True)
+    failed = 0
+    for name, case in CASES.items():
+        if options.cases and name not in options.cases:
+            continue
+        try:
+            body, report = generate(name, case)
+        except Exception as error:
+            failed += 1
+            print(f"{name}: FAILED {type(error).__name__}: {error}", flush=True)
+            continue
+        path = options.out / f"{name}.json"
+        path.write_text(lines(body))
+        print(f"{name}: {path.stat().st_size} B; " + "; ".join(report), flush=True)
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
