@@ -26,13 +26,10 @@
 #include <vector>
 
 #include "checkpoint/source.h"
+#include "nn/weights.h"
 
 namespace mlxcel {
 
-struct TensorShape {
-  std::string name;
-  Shape shape;
-};
 
 std::vector<float> synthetic_values(const std::string& name, const Shape& shape);
 

@@ -1,0 +1,54 @@
+// Matrix products and tables: the parts that own packed weights. Built by Weights; values that share storage.
+// Thread: model thread. Shapes: x [tokens, in] -> [tokens, out].
+#pragma once
+
+#include <optional>
+
+#include "kernels/matrix.h"
+#include "state/step.h"
+#include "tensor/tensor.h"
+
+namespace mlxcel {
+
+using kernels::Activation;
+using Residual = std::optional<array>;
+
+/// "silu", "gelu", "gelu_pytorch_tanh", … as configs spell it; unsupported for others.
+Activation activation_from(const std::string& name);
+
+struct Linear {
+  kernels::Matrix matrix;
+  std::optional<array> bias;
+  int out = 0;
+  int in = 0;
+
+  /// x W^T + bias (+ residual)
+  array operator()(const array& x, const Residual& residual = std::nullopt) const;
+};
+
+/// activation(gate(x)) * up(x), one pass over x.
+struct GatedLinear {
+  kernels::Matrix matrix;
+  std::optional<array> gate_bias, up_bias;
+  int out = 0;  // of each half
+  int in = 0;
+
+  array operator()(const array& x, Activation activation) const;
+};
+
+struct Embedding {
+  kernels::Matrix table;
+  int rows = 0;
+  int width = 0;
+  float scale = 1.0f;
+
+  /// The rows of the step's tokens, [tokens, width]; invalid_request for an id outside the table.
+  array operator()(const Step& step) const;
+  /// The rows at each token's position (learned positions); invalid_request beyond the table.
+  array at_positions(const Step& step) const;
+  array row(int index) const;  // [1, width]
+  /// The same storage as an output matrix (tied head).
+  Linear as_linear() const { return {table, std::nullopt, rows, width}; }
+};
+
+}  // namespace mlxcel

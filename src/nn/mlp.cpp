@@ -1,0 +1,41 @@
+#include "nn/mlp.h"
+
+#include "kernels/elementwise.h"
+#include "nn/fault.h"
+
+namespace mlxcel {
+
+namespace {
+
+Activation in_force(Activation activation) {
+  if (!fault("activation of another kind")) return activation;
+  switch (activation) {
+    case Activation::gelu: return Activation::gelu_tanh;
+    case Activation::gelu_tanh: return Activation::silu;
+    default: return Activation::gelu;
+  }
+}
+
+}  // namespace
+
+GatedMlp::GatedMlp(const Weights& w, int hidden, int width, Activation activation, Bias bias,
+                   const GatedMlpNames& names)
+    : gate_up_(w.gated(names.gate, names.up, width, hidden, bias)),
+      down_(w.linear(names.down, hidden, width, bias)),
+      activation_(in_force(activation)) {}
+
+array GatedMlp::operator()(const array& x, const Residual& residual) const {
+  return down_(gate_up_(x, activation_), residual);
+}
+
+Mlp::Mlp(const Weights& w, const std::string& in, const std::string& out, int hidden, int width,
+         Activation activation, Bias bias)
+    : in_(w.linear(in, width, hidden, bias)),
+      out_(w.linear(out, hidden, width, bias)),
+      activation_(in_force(activation)) {}
+
+array Mlp::operator()(const array& x, const Residual& residual) const {
+  return out_(kernels::activate(in_(x), activation_), residual);
+}
+
+}  // namespace mlxcel

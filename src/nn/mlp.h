@@ -1,0 +1,40 @@
+// Feed-forward parts. Values. Thread: model thread. Shapes: x [tokens, hidden] -> [tokens, hidden].
+#pragma once
+
+#include <string>
+
+#include "nn/linear.h"
+#include "nn/weights.h"
+
+namespace mlxcel {
+
+struct GatedMlpNames {
+  std::string gate = "gate_proj", up = "up_proj", down = "down_proj";
+};
+
+/// down(activation(gate(x)) * up(x))
+class GatedMlp {
+ public:
+  GatedMlp(const Weights& w, int hidden, int width, Activation activation, Bias bias = Bias::as_stored,
+           const GatedMlpNames& names = {});
+  array operator()(const array& x, const Residual& residual = std::nullopt) const;
+
+ private:
+  GatedLinear gate_up_;
+  Linear down_;
+  Activation activation_;
+};
+
+/// out(activation(in(x)))
+class Mlp {
+ public:
+  Mlp(const Weights& w, const std::string& in, const std::string& out, int hidden, int width, Activation activation,
+      Bias bias = Bias::as_stored);
+  array operator()(const array& x, const Residual& residual = std::nullopt) const;
+
+ private:
+  Linear in_, out_;
+  Activation activation_;
+};
+
+}  // namespace mlxcel
