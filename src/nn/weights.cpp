@@ -1,7 +1,6 @@
 #include "nn/weights.h"
 
 #include <mlx/transforms.h>
-#include <mlx/utils.h>
 
 #include <algorithm>
 #include <cstring>
@@ -32,6 +31,13 @@ long long element_count(const Shape& shape) {
 bool is_rotary_buffer(const std::string& name) {
   return name.ends_with("rotary_emb.inv_freq") || name.ends_with("rotary_emb.cos_cached") ||
          name.ends_with("rotary_emb.sin_cached");
+}
+
+std::string dtype_name(mx::Dtype dtype) {
+  if (dtype == mx::float32) return "F32";
+  if (dtype == mx::float16) return "F16";
+  if (dtype == mx::bfloat16) return "BF16";
+  return fmt::format("type {} of {} bytes", static_cast<int>(dtype.val()), dtype.size());
 }
 
 std::string storage_label(const WeightInfo& info) {
@@ -65,7 +71,7 @@ array to_float32(const Weight& weight) {
   if (data.dtype() == mx::float16) return widened<mx::float16_t>(data, weight.shape);
   if (data.dtype() == mx::bfloat16) return widened<mx::bfloat16_t>(data, weight.shape);
   fail(ErrorKind::bad_checkpoint, "{}: expected F32, F16 or BF16 values, checkpoint has {}", weight.name,
-       mx::dtype_to_string(data.dtype()));
+       dtype_name(data.dtype()));
 }
 
 struct Weights::Books {
@@ -140,7 +146,7 @@ std::optional<Weight> Weights::take(const std::string& name, const Shape& shape,
     fail(ErrorKind::bad_checkpoint, "{}: expected {}, checkpoint has {}", name, to_string(shape),
          to_string(info->shape));
   books.bytes_by_label[storage_label(*info)] += info->bytes;
-  auto& typed = books.bytes_by_dtype.try_emplace(mx::dtype_to_string(info->dtype), info->dtype, 0).first->second;
+  auto& typed = books.bytes_by_dtype.try_emplace(dtype_name(info->dtype), info->dtype, 0).first->second;
   typed.second += info->bytes;
   if (books.mode == Books::Mode::plan) {
     books.held += info->bytes;
