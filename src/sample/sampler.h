@@ -29,7 +29,8 @@ struct SamplingParams {
   int logprobs = -1;                    // -1: none; k: the k best beside the chosen one
 };
 
-/// Throws invalid_request naming the parameter for a value outside its range.
+/// Throws invalid_request naming the parameter for a value outside its range. Biases are within +-100,
+/// penalties within +-100 (repeat_penalty 0.01 to 100): so no sum of edits leaves the floats.
 void validate(const SamplingParams& params, int vocab_size);
 
 struct TokenLogprob {
@@ -47,16 +48,26 @@ class Sampler {
  public:
   Sampler(const SamplingParams& params, int vocab_size, int choice = 0);
   /// `logits` [vocab] of the last token; `history`: prompt and answer so far; position: index of the
-  /// token to be drawn in the sequence (the counter of the random draw).
+  /// token to be drawn in the sequence (the counter of the random draw). Throws internal when a logit is
+  /// not finite: that row's evaluation went wrong.
   Draw sample(std::span<const float> logits, std::span<const int32_t> history, int64_t position);
   uint32_t seed() const { return seed_; }
 
  private:
+  bool greedy() const { return params_.temperature == 0.0f || params_.top_k == 1; }
+  bool edits(std::span<const int32_t> history) const;
+  std::span<const float> edited(std::span<const float> logits, std::span<const int32_t> history);
+  int32_t draw(std::span<const float> logits, float highest, int64_t position);
+  int32_t draw_ranked(float highest, double total, double uniform);
+  int32_t draw_all(std::span<const float> logits, float highest, double uniform) const;
+
   SamplingParams params_;
   int vocab_size_;
   int choice_;
   uint32_t seed_;
-  std::vector<float> scratch_;
+  std::vector<float> scratch_;              // edited logits [vocab]
+  std::vector<int32_t> counts_;             // occurrences in the penalty window [vocab]; zero between calls
+  std::vector<TokenLogprob> ranked_;        // best candidates, descending; `logprob` holds the logit
 };
 
 /// Log-probability of `token` and the `top` best, straight from logits (prompt log-probabilities, echo).
