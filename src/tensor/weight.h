@@ -37,4 +37,7 @@ struct Weight {
 /// The dense values, as `dtype`. Built of MLX operations: model thread.
 array dequantized(const Weight& weight, mx::Dtype dtype);
 
+/// Equal in format, shape and every stored byte. Plain memory: any thread.
+bool identical(const Weight& a, const Weight& b);
+
 }  // namespace mlxcel
