@@ -23,14 +23,22 @@
 
 namespace mlxcel {
 
+/// No place for a new request now (queue full, shutting down): the same request may pass later.
+class Busy : public Error {
+ public:
+  explicit Busy(const std::string& message) : Error(ErrorKind::out_of_memory, message) {}
+};
+
 struct EngineOptions {
   std::filesystem::path model;
-  int context = 0;                    // window per sequence; 0: the model's
+  int context = 0;                    // window per sequence; 0: the model's, or what memory allows of it
   int parallel = 4;                   // sequences at once
   int prefill_chunk = 2048;           // prompt tokens per step; 0: whole prompts
-  int step_token_budget = 512;        // tokens of a step while rows decode
-  size_t max_queue = 256;             // waiting requests; beyond: Error "queue is full"
+  int step_token_budget = 0;          // tokens of a step while rows decode; 0: learned from max_token_gap_ms
+  int max_token_gap_ms = 100;         // what a learned budget keeps a step under
+  size_t max_queue = 256;             // waiting requests; beyond: Busy
   std::string kv_cache_mode = "fp16"; // fp16, f32 (tests)
+  std::string pooling;                // encoders: mean, cls, last, max; empty: the checkpoint's own
   bool warmup = true;
   std::function<void(size_t done, size_t total)> progress;
 };
@@ -43,6 +51,7 @@ struct Request {
   bool ignore_eos = false;
   bool prompt_logprobs = false;       // Scored events for the prompt's tokens (echo with logprobs)
   int choice = 0;                     // index among n choices, for the seed
+  std::string route;                  // who asks ("/v1/completions", "cli"): logs, MLXCEL_FAIL_STEP
 };
 
 enum class FinishReason { stop, length, cancelled };
@@ -54,7 +63,7 @@ struct Timings {
 };
 
 struct Scored { std::vector<Draw> tokens; };              // prompt tokens 1..n-1, in order, may come in parts
-struct Token { Draw draw; };                              // one generated token; EOS is not sent
+struct Token { Draw draw; Timings timings; uint32_t seed = 0; };  // one generated token; EOS is not sent
 struct Finished { FinishReason reason; Timings timings; uint32_t seed; std::optional<TokenId> eos; };
 struct Failed { Error error; };
 using Event = std::variant<Scored, Token, Finished, Failed>;  // Finished or Failed is the last
@@ -73,16 +82,23 @@ class Handle {
 };
 
 struct EmbedRequest {
-  std::vector<std::vector<TokenId>> inputs;
-  std::string pooling;   // mean, cls, last; empty: the model's own
+  std::vector<std::vector<TokenId>> inputs;  // with CLS, SEP and the like
+  std::string pooling;    // mean, cls, last, max; empty: the model's own
   bool normalize = true;
-  int dimensions = 0;    // 0: all
+  int dimensions = 0;     // 0: all; else the first ones, normalised again
+  bool truncate = false;  // cut inputs over max_input() instead of refusing them; a final special token stays
 };
-struct Embeddings { std::vector<std::vector<float>> vectors; int prompt_tokens = 0; };
+struct Embeddings {
+  std::vector<std::vector<float>> vectors;
+  int prompt_tokens = 0;  // evaluated, over all inputs
+  int truncated = 0;      // inputs that were cut
+};
 
 struct EngineStats {     // a copy, consistent, cheap
   uint64_t prompt_tokens = 0, generated_tokens = 0, requests = 0, failed = 0, cancelled = 0, steps = 0, mixed_steps = 0;
+  uint64_t preemptions = 0, embedded_inputs = 0;
   double prompt_seconds = 0, decode_seconds = 0;
+  double kernel_seconds = 0;  // of both, inside evaluation: the rest is the engine's own time between steps
   int running = 0, waiting = 0, pages_free = 0, pages_total = 0, step_rows = 0;
   size_t memory_bytes = 0;
 };
@@ -91,24 +107,34 @@ class Engine {
  public:
   /// Opens, loads and warms the model; returns when it can answer. Errors as load_model's.
   static std::unique_ptr<Engine> load(const EngineOptions& options);
-  ~Engine();  // cancels what runs, drains, joins
+  /// An engine over a model made by `make` on the model thread, for tests. Tokenizer and template may be null.
+  static std::unique_ptr<Engine> with_model(std::function<std::unique_ptr<Model>()> make,
+                                            std::shared_ptr<const Tokenizer> tokenizer,
+                                            std::shared_ptr<const ChatTemplate> chat_template,
+                                            Checkpoint checkpoint, const EngineOptions& options);
+  ~Engine();  // cancels what runs, drains; not from a sink
   Engine(const Engine&) = delete;
   Engine& operator=(const Engine&) = delete;
 
   Handle submit(Request request, Sink sink);
-  /// Blocks the caller. Errors are thrown.
+  /// Blocks the caller. Errors are thrown; inputs over max_input() are invalid_request naming both lengths.
   Embeddings embed(const EmbedRequest& request);
-  /// Refuses new requests, lets running ones end (at most `timeout_s`), then cancels.
+  /// Refuses new requests, lets running ones end (at most `timeout_s`), then cancels. Not from a sink.
   void drain(double timeout_s);
+  /// Why the engine stopped (eight failed evaluations in a row); nothing while it works.
+  std::optional<std::string> failure() const;
 
   const ModelInfo& info() const;
   int context() const;                                       // window per sequence
+  int max_input() const;                                     // encoders: tokens of one input
+  uint32_t step_token_budget() const;                        // in force now
   const std::shared_ptr<const Tokenizer>& tokenizer() const;
   const std::shared_ptr<const ChatTemplate>& chat_template() const;  // may be null
   const Checkpoint& checkpoint() const;
   const std::vector<TokenId>& eos() const;
   EngineStats stats() const;
   std::string kv_label() const;                              // "f16: applied to 30 of 30 layers"
+  const std::vector<std::string>& warnings() const;          // of checkpoint, model and window, for the banner
 
  private:
   struct Impl;

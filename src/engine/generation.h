@@ -29,6 +29,7 @@ struct TextEnd {
 using TextEvent = std::variant<TextDelta, TextEnd, Scored, Failed>;
 
 /// Converts engine events to text events. Not thread-safe: feed it from one thread at a time.
+/// A token's draw comes with the first byte of its text that is sent; what a stop string swallows is not sent.
 class TextStream {
  public:
   TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special = false);
