@@ -1,0 +1,66 @@
+// What an attention body sees: plain memory, no graph. Included by the bodies of every instruction set, so it
+// holds plain data only (rule in dispatch.h). Layouts: attention.h.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace mlxcel::kernels {
+
+enum class PageType { f32, f16, bf16 };
+
+/// One row of the step: `count` queries at positions position, position + 1, …
+struct AttentionRow {
+  int first = 0;     // its first token in the step
+  int count = 0;
+  int position = 0;  // of that token: keys 0 .. position - 1 lie in pages already
+  int table = 0;     // where its page numbers begin in `pages`
+};
+
+struct AttentionCall {
+  const float* q;      // [tokens, heads, key_dim]
+  const float* k;      // [tokens, kv_heads, key_dim]
+  const float* v;      // [tokens, kv_heads, value_dim]
+  const float* sinks;  // [heads] or null
+  float* out;          // [tokens, heads * value_dim]
+  char* pages;         // head 0 of page 0
+  size_t page_bytes, head_bytes, value_offset;
+  PageType type;
+  int heads, kv_heads, key_dim, value_dim;
+  float scale, softcap;
+  int window;   // 0: none
+  int two_way;  // every query sees the whole row
+  const AttentionRow* rows;
+  const int32_t* tables;
+};
+
+/// Queries of one row that meet the same keys: `count` from the row's query `first` on, for each of the
+/// heads / kv_heads query heads of one kv head. They are numbered query by query, head within query.
+struct AttentionTile {
+  int row, kv_head, first, count;
+};
+
+inline constexpr int kAttentionPage = 32;      // keys
+inline constexpr int kAttentionSegment = 256;  // keys; a softmax is cut here, whatever runs it
+inline constexpr int kAttentionPad = 16;       // values per query are padded to this many floats
+
+/// A tile's running softmax: maximum [n], sum [n], weighted values [n][padded value_dim].
+struct AttentionBodies {
+  /// Writes the step's tokens that fall into one page of a row, for one kv head.
+  void (*append)(const AttentionCall&, int row, int kv_head, int page);
+  /// panel [n][key_dim]: the tile's queries, scaled.
+  void (*load_queries)(const AttentionCall&, const AttentionTile&, float* panel);
+  /// The running softmax over one segment, from nothing. `work` holds one widened page.
+  void (*segment)(const AttentionCall&, const AttentionTile&, int segment, const float* panel, float* state,
+                  float* work);
+  /// total := total followed by part. An empty side changes no bit of the other.
+  void (*merge)(float* total, const float* part, int queries, int padded);
+  /// Adds the sinks, divides, writes the tile's part of `out`.
+  void (*finish)(const AttentionCall&, const AttentionTile&, float* total);
+};
+
+extern const AttentionBodies kAttentionGeneric;
+extern const AttentionBodies kAttentionAvx2;
+extern const AttentionBodies kAttentionAvx512;
+
+}  // namespace mlxcel::kernels

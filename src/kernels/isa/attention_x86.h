@@ -1,0 +1,46 @@
+// 256-bit pieces that the AVX2 and AVX-512 attention units share; included inside their anonymous namespaces.
+// Not a header of its own: no pragma once, no includes.
+
+inline __m128i bf16_of(__m256 x) {
+  const __m256i bits = _mm256_castps_si256(x);
+  const __m256i odd = _mm256_and_si256(_mm256_srli_epi32(bits, 16), _mm256_set1_epi32(1));
+  __m256i rounded = _mm256_add_epi32(bits, _mm256_add_epi32(odd, _mm256_set1_epi32(0x7FFF)));
+  const __m256i nan = _mm256_castps_si256(_mm256_cmp_ps(x, x, _CMP_UNORD_Q));
+  rounded = _mm256_blendv_epi8(rounded, _mm256_or_si256(bits, _mm256_set1_epi32(0x400000)), nan);
+  const __m256i half = _mm256_srli_epi32(rounded, 16);
+  return _mm_packus_epi32(_mm256_castsi256_si128(half), _mm256_extracti128_si256(half, 1));
+}
+inline uint16_t f16_from(float x) { return static_cast<uint16_t>(_cvtss_sh(x, _MM_FROUND_TO_NEAREST_INT)); }
+inline uint16_t bf16_from(float x) {
+  return static_cast<uint16_t>(_mm_extract_epi16(bf16_of(_mm256_set1_ps(x)), 0));
+}
+
+template <PageType kType>
+inline void store_8(char* base, size_t index, __m256 x) {
+  if constexpr (kType == PageType::f32) return _mm256_storeu_ps(reinterpret_cast<float*>(base) + index, x);
+  const __m128i narrow = kType == PageType::f16 ? _mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT) : bf16_of(x);
+  _mm_storeu_si128(reinterpret_cast<__m128i*>(reinterpret_cast<uint16_t*>(base) + index), narrow);
+}
+
+/// 8 tokens x 8 dimensions at `from` (tokens `stride` apart) to 8 rows of a key page, from element `to` on.
+template <PageType kType>
+inline void transpose_keys(const float* from, size_t stride, char* keys, size_t to) {
+  __m256 r[8];
+  for (size_t t = 0; t < 8; ++t) r[t] = _mm256_loadu_ps(from + t * stride);
+  const __m256 a0 = _mm256_unpacklo_ps(r[0], r[1]), a1 = _mm256_unpackhi_ps(r[0], r[1]);
+  const __m256 a2 = _mm256_unpacklo_ps(r[2], r[3]), a3 = _mm256_unpackhi_ps(r[2], r[3]);
+  const __m256 a4 = _mm256_unpacklo_ps(r[4], r[5]), a5 = _mm256_unpackhi_ps(r[4], r[5]);
+  const __m256 a6 = _mm256_unpacklo_ps(r[6], r[7]), a7 = _mm256_unpackhi_ps(r[6], r[7]);
+  const __m256 b0 = _mm256_shuffle_ps(a0, a2, 0x44), b1 = _mm256_shuffle_ps(a0, a2, 0xEE);
+  const __m256 b2 = _mm256_shuffle_ps(a1, a3, 0x44), b3 = _mm256_shuffle_ps(a1, a3, 0xEE);
+  const __m256 b4 = _mm256_shuffle_ps(a4, a6, 0x44), b5 = _mm256_shuffle_ps(a4, a6, 0xEE);
+  const __m256 b6 = _mm256_shuffle_ps(a5, a7, 0x44), b7 = _mm256_shuffle_ps(a5, a7, 0xEE);
+  store_8<kType>(keys, to + 0 * kAttentionPage, _mm256_permute2f128_ps(b0, b4, 0x20));
+  store_8<kType>(keys, to + 1 * kAttentionPage, _mm256_permute2f128_ps(b1, b5, 0x20));
+  store_8<kType>(keys, to + 2 * kAttentionPage, _mm256_permute2f128_ps(b2, b6, 0x20));
+  store_8<kType>(keys, to + 3 * kAttentionPage, _mm256_permute2f128_ps(b3, b7, 0x20));
+  store_8<kType>(keys, to + 4 * kAttentionPage, _mm256_permute2f128_ps(b0, b4, 0x31));
+  store_8<kType>(keys, to + 5 * kAttentionPage, _mm256_permute2f128_ps(b1, b5, 0x31));
+  store_8<kType>(keys, to + 6 * kAttentionPage, _mm256_permute2f128_ps(b2, b6, 0x31));
+  store_8<kType>(keys, to + 7 * kAttentionPage, _mm256_permute2f128_ps(b3, b7, 0x31));
+}

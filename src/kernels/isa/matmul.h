@@ -1,0 +1,92 @@
+// The bodies of the packed matrix product, one table a tier. Plain C types only: this header is included
+// by units compiled for different instruction sets.
+//
+// Packed quantised block: 2 * lanes rows (two vectors of rows; in a gated matrix gate rows then up rows).
+// Along K, for every group of the format: for each 32 columns the words of vector 0, then of vector 1; after
+// the group's words its scales (vector 0, 1), then its biases, in the file's own type.
+//   4-bit word: bits 4j..4j+3 hold column 8q + 2j, bits 16 + 4j.. column 8q + 2j + 1 (j < 4), 4 words a lane.
+//   8-bit words 2q + h, h < 2: bytes 0, 2 hold columns 8q + 2h, 8q + 2h + 1, bytes 1, 3 those 4 further.
+// So masks give pairs of int16, or quads of bytes in the order (0, 4, 1, 5), (2, 6, 3, 7) of each 8 columns.
+// Packed dense block: [K][kDenseRows] in the file's own type (gated: half gate, half up rows).
+// Activation panel of a tile of `count` tokens, per 32 columns: 16 pairs of int16 (or 8 quads of int8) for
+// each token, [pair][count], then [count] scales, then [count] scale * sum.
+#pragma once
+
+#include <stddef.h>
+#include <stdint.h>
+
+namespace mlxcel::kernels {
+
+enum ElementKind : int { kF32, kF16, kBf16 };
+
+constexpr int kDenseRows = 32;
+constexpr int kChunk = 32;  // columns that share an activation scale
+
+/// How a quantised matrix lies in its blocks.
+struct CodeLayout {
+  int width;         // 4 or 8 bits
+  int group;         // columns that share a weight scale: a multiple of 32
+  ElementKind kind;  // of scales and biases
+  int columns;
+};
+
+/// What happens to a finished tile: out[row][column0 + r] = activation(acc + bias) + residual.
+struct Finish {
+  float* out;
+  ptrdiff_t stride;       // of out and residual, in floats
+  const int* rows;        // row of out for each token; none: first_row + token
+  const float* bias;      // by column of the segment, or none
+  const float* up_bias;   // gated: of the up half
+  const float* residual;  // same shape as out, or none
+  int columns;            // valid output columns of the segment
+  int column0;            // where the segment begins in out
+  int activation;         // gated: of the gate half
+  bool gated;
+};
+
+struct MatmulBodies {
+  int lanes;
+  int most_tokens;  // widest tile
+  int most_direct;  // most tokens that direct() takes
+
+  /// One tile's panel for columns [32 * first, 32 * last): tokens x[t] (columns floats each) to int16 with
+  /// `limit` 32767 or 127.
+  void (*quantize)(const float* const* x, int count, int first, int last, int limit, uint8_t* panel);
+  /// The same as int8 quads, for `quads` of product.
+  void (*quantize_bytes)(const float* const* x, int count, int first, int last, uint8_t* panel);
+  /// One tile's f32 panel [column][count].
+  void (*transpose)(const float* const* x, int count, int first, int last, float* panel);
+
+  /// acc [count][2 * lanes] = block * panel; few tokens, straight from the packed block.
+  void (*direct)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
+                 float* acc);
+  /// The block's chunks [first, last) (whole groups) spread to int16 (or bytes) with f32 scales, for `tile`.
+  void (*spread)(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
+                 uint8_t* scratch);
+  /// acc += scratch * panel over `chunks`, both from their first chunk.
+  void (*tile)(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, float* acc);
+  size_t spread_size;  // bytes of a chunk in `scratch`, at most
+  /// Whether int8 panels serve this width of codes.
+  bool (*bytes_serve)(int width);
+
+  /// The block's columns of chunks [first, last) as f32 [column][2 * lanes].
+  void (*expand)(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch);
+
+  /// acc [kDenseRows] = block * x, one token.
+  void (*dense_one)(ElementKind kind, const uint8_t* block, const float* x, int columns, float* acc);
+  /// `count` elements to f32.
+  void (*widen)(ElementKind kind, const uint8_t* from, size_t count, float* to);
+  /// acc [count][rows] += scratch [columns][rows] * panel [columns][count]; rows a multiple of 2 * lanes.
+  void (*dense_tile)(const float* scratch, int rows, const float* panel, int count, int columns, float* acc);
+
+  /// acc [count][rows] to the output; `block` numbers the blocks of the segment.
+  void (*finish)(const Finish& how, const float* acc, int rows, int block, int first_row, int count);
+};
+
+const MatmulBodies& matmul_generic();
+#if defined(__x86_64__)
+const MatmulBodies& matmul_avx2();
+const MatmulBodies& matmul_avx512();
+#endif
+
+}  // namespace mlxcel::kernels

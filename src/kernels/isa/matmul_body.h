@@ -1,0 +1,462 @@
+// The packed matrix product over the vector words of whichever tier was included before (isa/matmul.h has
+// the layouts). Every output element is the same sequence of operations for any number of tokens: exact
+// integer sums over a chunk, then fma(sum * weight scale, x scale), fma(weight bias, x scale * x sum), chunks
+// in order; dense: one fma a column, in order.
+#pragma once
+
+#include "kernels/isa/matmul.h"
+
+namespace {
+
+using mlxcel::kernels::CodeLayout;
+using mlxcel::kernels::ElementKind;
+using mlxcel::kernels::Finish;
+using mlxcel::kernels::kBf16;
+using mlxcel::kernels::kChunk;
+using mlxcel::kernels::kDenseRows;
+using mlxcel::kernels::kF16;
+using mlxcel::kernels::kF32;
+using mlxcel::kernels::MatmulBodies;
+
+constexpr int kPairs = kChunk / 2;
+constexpr int kQuads = kChunk / 4;
+constexpr size_t kVector = 4 * kLanes;  // bytes of a vector
+
+/// Bytes of a token's part of a panel chunk.
+template <bool kBytes>
+constexpr size_t panel_token() { return 4 * ((kBytes ? kQuads : kPairs) + 2); }
+/// Bytes of a chunk in the scratch that spread() fills.
+template <bool kBytes>
+constexpr size_t scratch_chunk() { return 2 * kVector * ((kBytes ? kQuads : kPairs) + 2); }
+
+template <ElementKind kKind>
+constexpr size_t element_size() { return kKind == kF32 ? 4 : 2; }
+
+template <ElementKind kKind>
+MLXCEL_INLINE F load_element(const uint8_t* p) {
+  if constexpr (kKind == kF32) return load(reinterpret_cast<const float*>(p));
+  if constexpr (kKind == kF16) return load_f16(p);
+  return load_bf16(p);
+}
+
+// ---- Activations ----------------------------------------------------------------------------------
+
+/// The scale of 32 values at x, and 1 / scale. Groups below 1e-33 count as zero; a NaN gives scale NaN.
+MLXCEL_INLINE float chunk_scale(const float* x, int limit, float* inverse) {
+  I most = zero_i();
+  for (int i = 0; i < kChunk; i += kLanes) most = max_i(most, and_i(bits(load(x + i)), set1_i(0x7fffffff)));
+  const int32_t top = max_lane(most);  // bit patterns of non-negative floats order as integers, NaN on top
+  float value;
+  memcpy(&value, &top, 4);
+  if (value < 1e-33f) {
+    *inverse = 0.0f;
+    return 0.0f;
+  }
+  *inverse = static_cast<float>(limit) / value;
+  return value / static_cast<float>(limit);
+}
+
+/// 32 values as integers in [-limit, limit].
+MLXCEL_INLINE int32_t chunk_codes(const float* x, float inverse, int32_t* code) {
+  I total = zero_i();
+  for (int i = 0; i < kChunk; i += kLanes) {
+    const I v = to_int(mul(load(x + i), set1(inverse)));
+    total = add_i(total, v);
+    store_i(code + i, v);
+  }
+  return sum_i(total);
+}
+
+void quantize(const float* const* x, int count, int first, int last, int limit, uint8_t* panel) {
+  for (int chunk = first; chunk < last; ++chunk) {
+    uint8_t* record = panel + static_cast<size_t>(chunk) * static_cast<size_t>(count) * panel_token<false>();
+    for (int t = 0; t < count; ++t) {
+      float inverse;
+      int32_t code[kChunk];
+      const float* from = x[t] + static_cast<ptrdiff_t>(chunk) * kChunk;
+      const float scale = chunk_scale(from, limit, &inverse);
+      const int32_t total = chunk_codes(from, inverse, code);
+      uint8_t* to = record + 4 * t;
+      const ptrdiff_t step = 4 * count;
+      for (int p = 0; p < kPairs; ++p, to += step) {
+        const uint32_t pair = (static_cast<uint32_t>(code[2 * p]) & 0xffffu) | static_cast<uint32_t>(code[2 * p + 1]) << 16;
+        memcpy(to, &pair, 4);
+      }
+      const float tail = scale * static_cast<float>(total);
+      memcpy(to, &scale, 4);
+      memcpy(to + step, &tail, 4);
+    }
+  }
+}
+
+void quantize_bytes(const float* const* x, int count, int first, int last, uint8_t* panel) {
+  for (int chunk = first; chunk < last; ++chunk) {
+    uint8_t* record = panel + static_cast<size_t>(chunk) * static_cast<size_t>(count) * panel_token<true>();
+    for (int t = 0; t < count; ++t) {
+      float inverse;
+      int32_t code[kChunk];
+      const float* from = x[t] + static_cast<ptrdiff_t>(chunk) * kChunk;
+      const float scale = chunk_scale(from, 127, &inverse);
+      const int32_t total = chunk_codes(from, inverse, code);
+      uint8_t* to = record + 4 * t;
+      const ptrdiff_t step = 4 * count;
+      for (int q = 0; q < kQuads; ++q, to += step) {
+        const int32_t* c = code + 8 * (q / 2) + 2 * (q % 2);
+        const uint32_t quad = (static_cast<uint32_t>(c[0]) & 0xffu) | (static_cast<uint32_t>(c[4]) & 0xffu) << 8 |
+                              (static_cast<uint32_t>(c[1]) & 0xffu) << 16 | static_cast<uint32_t>(c[5]) << 24;
+        memcpy(to, &quad, 4);
+      }
+      const float tail = scale * static_cast<float>(total);
+      memcpy(to, &scale, 4);
+      memcpy(to + step, &tail, 4);
+    }
+  }
+}
+
+void transpose(const float* const* x, int count, int first, int last, float* panel) {
+  for (int column = first; column < last; ++column)
+    for (int t = 0; t < count; ++t) panel[static_cast<ptrdiff_t>(column) * count + t] = x[t][column];
+}
+
+// ---- Products -------------------------------------------------------------------------------------
+
+MLXCEL_INLINE const uint8_t* token_word(const uint8_t* panel, int index, int count, int t) {
+  return panel + 4 * (index * count + t);
+}
+
+/// Sums of a chunk: one (pairs) or four (quads) columns a step against kTokens activations.
+template <int kTokens, bool kBytes>
+struct Sums {
+  I s0[kTokens], s1[kTokens];
+
+  inline __attribute__((always_inline)) void clear() {
+    for (int t = 0; t < kTokens; ++t) s0[t] = s1[t] = zero_i();
+  }
+  inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
+    for (int t = 0; t < kTokens; ++t) {
+      const I x = broadcast_i(token_word(panel, index, kTokens, t));
+      s0[t] = kBytes ? dot4(s0[t], w0, x) : dot2(s0[t], w0, x);
+      s1[t] = kBytes ? dot4(s1[t], w1, x) : dot2(s1[t], w1, x);
+    }
+  }
+  inline __attribute__((always_inline)) void finish(const uint8_t* panel, F scale0, F scale1, F bias0, F bias1, float* acc) const {
+    const uint8_t* tail = token_word(panel, kBytes ? kQuads : kPairs, kTokens, 0);
+    for (int t = 0; t < kTokens; ++t) {
+      const F scale = from_bits(broadcast_i(tail + 4 * t));
+      const F total = from_bits(broadcast_i(tail + 4 * (kTokens + t)));
+      const F v0 = mul(to_float(kBytes ? settle4(s0[t]) : s0[t]), scale0);
+      const F v1 = mul(to_float(kBytes ? settle4(s1[t]) : s1[t]), scale1);
+      float* const a = acc + t * 2 * kLanes;
+      store(a, fma(bias0, total, fma(v0, scale, load(a))));
+      store(a + kLanes, fma(bias1, total, fma(v1, scale, load(a + kLanes))));
+    }
+  }
+};
+
+/// Calls step(index, w0, w1) for the 16 pairs (or 8 quads) of a chunk of packed words.
+template <int kWidth, bool kBytes, class Step>
+MLXCEL_INLINE void each_word(const uint8_t* words, const Step& step) {
+  const uint8_t* const words1 = words + kWidth * kVector;
+  if constexpr (kWidth == 4 && kBytes) {
+    const I mask = set1_i(0x0f0f0f0f);
+    for (int q = 0; q < 4; ++q) {
+      const I v0 = load_i(words + q * kVector), v1 = load_i(words1 + q * kVector);
+      step(2 * q, and_i(v0, mask), and_i(v1, mask));
+      step(2 * q + 1, and_i(shift_right<4>(v0), mask), and_i(shift_right<4>(v1), mask));
+    }
+  } else if constexpr (kWidth == 4) {
+    const I mask = set1_i(0x000f000f);
+    for (int q = 0; q < 4; ++q) {
+      const I v0 = load_i(words + q * kVector), v1 = load_i(words1 + q * kVector);
+      step(4 * q, and_i(v0, mask), and_i(v1, mask));
+      step(4 * q + 1, and_i(shift_right<4>(v0), mask), and_i(shift_right<4>(v1), mask));
+      step(4 * q + 2, and_i(shift_right<8>(v0), mask), and_i(shift_right<8>(v1), mask));
+      step(4 * q + 3, shift_right16<12>(v0), shift_right16<12>(v1));
+    }
+  } else if constexpr (kBytes) {
+    for (int q = 0; q < 8; ++q) step(q, load_i(words + q * kVector), load_i(words1 + q * kVector));
+  } else {
+    const I mask = set1_i(0x00ff00ff);
+    for (int q = 0; q < 4; ++q)
+      for (int h = 0; h < 2; ++h) {
+        const I v0 = load_i(words + (2 * q + h) * kVector), v1 = load_i(words1 + (2 * q + h) * kVector);
+        step(4 * q + h, and_i(v0, mask), and_i(v1, mask));
+        step(4 * q + 2 + h, shift_right16<8>(v0), shift_right16<8>(v1));
+      }
+  }
+}
+
+template <int kWidth, ElementKind kKind, int kTokens, bool kBytes>
+void direct_tile(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, float* out) {
+  const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
+  constexpr size_t kElement = element_size<kKind>() * kLanes;
+  alignas(64) float acc[kTokens * 2 * kLanes] = {};
+  for (int g = 0; g < groups; ++g) {
+    const uint8_t* const tail = block + static_cast<size_t>(chunks) * 2 * kWidth * kVector;
+    const F scale0 = load_element<kKind>(tail), scale1 = load_element<kKind>(tail + kElement);
+    const F bias0 = load_element<kKind>(tail + 2 * kElement), bias1 = load_element<kKind>(tail + 3 * kElement);
+    for (int c = 0; c < chunks; ++c) {
+      Sums<kTokens, kBytes> sums;
+      sums.clear();
+      each_word<kWidth, kBytes>(block, [&](int index, I w0, I w1) __attribute__((always_inline)) {
+        sums.step(panel, index, w0, w1);
+      });
+      sums.finish(panel, scale0, scale1, bias0, bias1, acc);
+      block += 2 * kWidth * kVector;
+      panel += kTokens * panel_token<kBytes>();
+    }
+    block = tail + 4 * kElement;
+  }
+  memcpy(out, acc, sizeof acc);
+}
+
+template <int kTokens, bool kBytes>
+void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks, float* acc) {
+  constexpr int kSteps = kBytes ? kQuads : kPairs;
+  for (int c = 0; c < chunks; ++c) {
+    Sums<kTokens, kBytes> sums;
+    sums.clear();
+    for (int i = 0; i < kSteps; ++i)
+      sums.step(panel, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
+    const float* const tail = reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector);
+    sums.finish(panel, load(tail), load(tail + kLanes), load(tail + 2 * kLanes), load(tail + 3 * kLanes), acc);
+    scratch += scratch_chunk<kBytes>();
+    panel += kTokens * panel_token<kBytes>();
+  }
+}
+
+template <int kWidth, ElementKind kKind, bool kBytes>
+void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, int last, uint8_t* scratch) {
+  const int chunks = layout.group / kChunk;
+  constexpr size_t kElement = element_size<kKind>() * kLanes;
+  constexpr int kSteps = kBytes ? kQuads : kPairs;
+  const size_t group_size = static_cast<size_t>(chunks) * 2 * kWidth * kVector + 4 * kElement;
+  for (int g = first / chunks; g < last / chunks; ++g) {
+    const uint8_t* words = block + static_cast<size_t>(g) * group_size;
+    const uint8_t* const tail = words + group_size - 4 * kElement;
+    for (int c = 0; c < chunks; ++c) {
+      each_word<kWidth, kBytes>(words, [&](int index, I w0, I w1) __attribute__((always_inline)) {
+        store_i(scratch + static_cast<size_t>(2 * index) * kVector, w0);
+        store_i(scratch + static_cast<size_t>(2 * index + 1) * kVector, w1);
+      });
+      float* const to = reinterpret_cast<float*>(scratch + 2 * kSteps * kVector);
+      for (int i = 0; i < 4; ++i) store(to + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
+      words += 2 * kWidth * kVector;
+      scratch += scratch_chunk<kBytes>();
+    }
+  }
+}
+
+template <int kWidth, ElementKind kKind>
+void expand_chunks(const CodeLayout& layout, const uint8_t* block, int first, int last, float* to) {
+  const int chunks = layout.group / kChunk;
+  constexpr size_t kElement = element_size<kKind>() * kLanes;
+  const size_t group_size = static_cast<size_t>(chunks) * 2 * kWidth * kVector + 4 * kElement;
+  for (int chunk = first; chunk < last; ++chunk) {
+    const uint8_t* const group = block + static_cast<size_t>(chunk / chunks) * group_size;
+    const uint8_t* const tail = group + group_size - 4 * kElement;
+    const F scale0 = load_element<kKind>(tail), scale1 = load_element<kKind>(tail + kElement);
+    const F bias0 = load_element<kKind>(tail + 2 * kElement), bias1 = load_element<kKind>(tail + 3 * kElement);
+    each_word<kWidth, false>(group + static_cast<size_t>(chunk % chunks) * 2 * kWidth * kVector, [&](int index, I w0, I w1) {
+      float* const at = to + index * 4 * kLanes;  // two columns of two vectors
+      const I low = set1_i(0xffff);
+      store(at, add(mul(to_float(and_i(w0, low)), scale0), bias0));
+      store(at + kLanes, add(mul(to_float(and_i(w1, low)), scale1), bias1));
+      store(at + 2 * kLanes, add(mul(to_float(shift_right<16>(w0)), scale0), bias0));
+      store(at + 3 * kLanes, add(mul(to_float(shift_right<16>(w1)), scale1), bias1));
+    });
+    to += kChunk * 2 * kLanes;
+  }
+}
+
+// ---- Dense ----------------------------------------------------------------------------------------
+
+template <ElementKind kKind>
+void dense_row(const uint8_t* block, const float* x, int columns, float* acc) {
+  constexpr int kVectors = kDenseRows / kLanes;
+  F sums[kVectors];
+  for (int v = 0; v < kVectors; ++v) sums[v] = zero();
+  for (int k = 0; k < columns; ++k) {
+    const F value = set1(x[k]);
+    for (int v = 0; v < kVectors; ++v)
+      sums[v] = fma(load_element<kKind>(block + static_cast<size_t>(v * kLanes) * element_size<kKind>()), value, sums[v]);
+    block += kDenseRows * element_size<kKind>();
+  }
+  for (int v = 0; v < kVectors; ++v) store(acc + v * kLanes, sums[v]);
+}
+
+void dense_one(ElementKind kind, const uint8_t* block, const float* x, int columns, float* acc) {
+  if (kind == kF32) dense_row<kF32>(block, x, columns, acc);
+  else if (kind == kF16) dense_row<kF16>(block, x, columns, acc);
+  else dense_row<kBf16>(block, x, columns, acc);
+}
+
+template <ElementKind kKind>
+void widen_all(const uint8_t* from, size_t count, float* to) {
+  for (size_t i = 0; i < count; i += kLanes) store(to + i, load_element<kKind>(from + i * element_size<kKind>()));
+}
+
+void widen(ElementKind kind, const uint8_t* from, size_t count, float* to) {
+  if (kind == kF32) widen_all<kF32>(from, count, to);
+  else if (kind == kF16) widen_all<kF16>(from, count, to);
+  else widen_all<kBf16>(from, count, to);
+}
+
+template <int kTokens>
+void dense_tokens(const float* scratch, int rows, const float* panel, int columns, float* acc) {
+  for (int r = 0; r < rows; r += 2 * kLanes) {
+    F s0[kTokens], s1[kTokens];
+    for (int t = 0; t < kTokens; ++t) {
+      s0[t] = load(acc + t * rows + r);
+      s1[t] = load(acc + t * rows + r + kLanes);
+    }
+    const float* w = scratch + r;
+    const float* x = panel;
+    for (int k = 0; k < columns; ++k, w += rows, x += kTokens) {
+      const F w0 = load(w), w1 = load(w + kLanes);
+      for (int t = 0; t < kTokens; ++t) {
+        const F value = set1(x[t]);
+        s0[t] = fma(w0, value, s0[t]);
+        s1[t] = fma(w1, value, s1[t]);
+      }
+    }
+    for (int t = 0; t < kTokens; ++t) {
+      store(acc + t * rows + r, s0[t]);
+      store(acc + t * rows + r + kLanes, s1[t]);
+    }
+  }
+}
+
+// ---- Output ---------------------------------------------------------------------------------------
+
+void finish(const Finish& how, const float* acc, int rows, int block, int first_row, int count) {
+  const int width = how.gated ? rows / 2 : rows;  // output columns of a block
+  const int column = block * width;
+  const int valid = how.columns - column < width ? how.columns - column : width;
+  for (int t = 0; t < count; ++t) {
+    const float* const from = acc + static_cast<ptrdiff_t>(t) * rows;
+    const ptrdiff_t row = how.rows ? how.rows[first_row + t] : first_row + t;
+    float* const out = how.out + row * how.stride + how.column0 + column;
+    const float* const residual = how.residual ? how.residual + row * how.stride + how.column0 + column : nullptr;
+    for (int r = 0; r < valid; r += kLanes) {
+      const int n = valid - r < kLanes ? valid - r : kLanes;
+      F value = load(from + r);
+      if (how.bias) value = add(value, load_part(how.bias + column + r, n));
+      if (how.activation != kNone) value = activated(value, how.activation);
+      if (how.gated) {
+        F up = load(from + width + r);
+        if (how.up_bias) up = add(up, load_part(how.up_bias + column + r, n));
+        value = mul(value, up);
+      }
+      if (residual) value = add(value, load_part(residual + r, n));
+      if (n == kLanes) store(out + r, value);
+      else store_part(out + r, value, n);
+    }
+  }
+}
+
+// ---- The table ------------------------------------------------------------------------------------
+
+template <int kWidth, ElementKind kKind, bool kBytes>
+void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc) {
+  switch (count) {
+    case 1: return direct_tile<kWidth, kKind, 1, kBytes>(layout, block, panel, acc);
+    case 2: return direct_tile<kWidth, kKind, 2, kBytes>(layout, block, panel, acc);
+    case 3: return direct_tile<kWidth, kKind, 3, kBytes>(layout, block, panel, acc);
+    case 4: return direct_tile<kWidth, kKind, 4, kBytes>(layout, block, panel, acc);
+    case 5: return direct_tile<kWidth, kKind, 5, kBytes>(layout, block, panel, acc);
+    default: return direct_tile<kWidth, kKind, 6, kBytes>(layout, block, panel, acc);
+  }
+}
+
+/// Calls the instance of a body for a layout: apply.template operator()<width, kind>().
+template <class Apply>
+MLXCEL_INLINE void by_layout(const CodeLayout& layout, const Apply& apply) {
+  if (layout.width == 4) {
+    if (layout.kind == kF32) apply.template operator()<4, kF32>();
+    else if (layout.kind == kF16) apply.template operator()<4, kF16>();
+    else apply.template operator()<4, kBf16>();
+  } else {
+    if (layout.kind == kF32) apply.template operator()<8, kF32>();
+    else if (layout.kind == kF16) apply.template operator()<8, kF16>();
+    else apply.template operator()<8, kBf16>();
+  }
+}
+
+bool bytes_serve(int width) { return width == 4 ? kBytesServe4 : kBytesServe8; }
+
+void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes, float* acc) {
+  by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
+    if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
+      if (bytes) return direct_count<kWidth, kKind, true>(layout, block, panel, count, acc);
+    direct_count<kWidth, kKind, false>(layout, block, panel, count, acc);
+  });
+}
+
+void spread(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes, uint8_t* scratch) {
+  by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
+    if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
+      if (bytes) return spread_chunks<kWidth, kKind, true>(layout, block, first, last, scratch);
+    spread_chunks<kWidth, kKind, false>(layout, block, first, last, scratch);
+  });
+}
+
+void expand(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch) {
+  by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
+    expand_chunks<kWidth, kKind>(layout, block, first, last, scratch);
+  });
+}
+
+template <bool kBytes>
+void tile_count(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, float* acc) {
+  switch (count) {
+    case 1: return scratch_tile<1, kBytes>(scratch, panel, chunks, acc);
+    case 2: return scratch_tile<2, kBytes>(scratch, panel, chunks, acc);
+    case 3: return scratch_tile<3, kBytes>(scratch, panel, chunks, acc);
+    case 4: return scratch_tile<4, kBytes>(scratch, panel, chunks, acc);
+    case 5: return scratch_tile<5, kBytes>(scratch, panel, chunks, acc);
+    case 6: return scratch_tile<6, kBytes>(scratch, panel, chunks, acc);
+    case 7: return scratch_tile<7, kBytes>(scratch, panel, chunks, acc);
+    default: return scratch_tile<8, kBytes>(scratch, panel, chunks, acc);
+  }
+}
+
+void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, float* acc) {
+  if constexpr (kBytesServe4)
+    if (bytes) return tile_count<true>(scratch, panel, count, chunks, acc);
+  tile_count<false>(scratch, panel, count, chunks, acc);
+}
+
+void dense_tile(const float* scratch, int rows, const float* panel, int count, int columns, float* acc) {
+  switch (count) {
+    case 1: return dense_tokens<1>(scratch, rows, panel, columns, acc);
+    case 2: return dense_tokens<2>(scratch, rows, panel, columns, acc);
+    case 3: return dense_tokens<3>(scratch, rows, panel, columns, acc);
+    case 4: return dense_tokens<4>(scratch, rows, panel, columns, acc);
+    case 5: return dense_tokens<5>(scratch, rows, panel, columns, acc);
+    case 6: return dense_tokens<6>(scratch, rows, panel, columns, acc);
+    case 7: return dense_tokens<7>(scratch, rows, panel, columns, acc);
+    default: return dense_tokens<8>(scratch, rows, panel, columns, acc);
+  }
+}
+
+constexpr MatmulBodies kMatmul{
+    .lanes = kLanes,
+    .most_tokens = kMostTokens,
+    .most_direct = kMostTokens < 6 ? kMostTokens : 6,
+    .quantize = quantize,
+    .quantize_bytes = quantize_bytes,
+    .transpose = transpose,
+    .direct = direct,
+    .spread = spread,
+    .tile = tile,
+    .spread_size = scratch_chunk<false>(),
+    .bytes_serve = bytes_serve,
+    .expand = expand,
+    .dense_one = dense_one,
+    .widen = widen,
+    .dense_tile = dense_tile,
+    .finish = finish,
+};
+
+}  // namespace
