@@ -1,0 +1,57 @@
+// `arch`: what can be run, from the table of architectures itself.
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <nlohmann/json.hpp>
+
+#include "app/commands.h"
+#include "app/options.h"
+#include "models/model.h"
+
+namespace mlxcel::app {
+
+int arch_command(int argc, char** argv) {
+  bool json = false;
+  CLI::App app("List the supported architectures.", "mlxcel arch");
+  configure(app, "  mlxcel arch --json\n");
+  app.add_flag("--json", json, "the catalogue as JSON");
+  parse(app, argc, argv);
+
+  auto entries = architectures();
+  std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.family < b.family; });
+  if (json) {
+    nlohmann::ordered_json families = nlohmann::ordered_json::array();
+    for (const ArchEntry& entry : entries) {
+      const bool encoder = entry.kind == "encoder";
+      families.push_back({{"id", entry.family},
+                          {"keys", entry.model_types},
+                          {"kind", entry.kind},
+                          {"runtimes", encoder ? std::vector<std::string>{"embedding"} : std::vector<std::string>{"text"}},
+                          {"input_modalities", {"text"}},
+                          {"output_modalities", {encoder ? "vector" : "text"}},
+                          {"backends", {{"metal", std::string_view(MLXCEL_BACKEND_NAME) == "metal"},
+                                        {"cuda", std::string_view(MLXCEL_BACKEND_NAME) == "cuda"}, {"cpu", true}}},
+                          {"tensor_parallel", false},
+                          {"pipeline_parallel", false},
+                          {"drafters", nlohmann::json::array()},
+                          {"kv_modes", encoder ? std::vector<std::string>{} : std::vector<std::string>{"fp16"}},
+                          {"gguf", entry.gguf},
+                          {"reference", entry.reference}});
+    }
+    fmt::print("{}\n", nlohmann::ordered_json{{"mlxcel_version", MLXCEL_VERSION}, {"families", families}}.dump(2));
+    return 0;
+  }
+  for (const char* kind : {"decoder", "encoder"}) {
+    fmt::print("{}\n", std::string_view(kind) == "decoder" ? "Text" : "Embedding");
+    for (const ArchEntry& entry : entries) {
+      if (entry.kind != kind) continue;
+      fmt::print("  {:<14} model_type {:<36} {}\n", entry.family, fmt::format("{}", fmt::join(entry.model_types, ", ")),
+                 entry.gguf.empty() ? "" : fmt::format("GGUF {}", fmt::join(entry.gguf, ", ")));
+    }
+  }
+  return 0;
+}
+
+}  // namespace mlxcel::app

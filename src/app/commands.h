@@ -1,0 +1,15 @@
+// The subcommands: each takes its own arguments (argv[0] is the subcommand) and returns an exit code.
+#pragma once
+
+namespace mlxcel::app {
+
+int run_command(int argc, char** argv);       // run [MODEL]
+int generate_command(int argc, char** argv);  // generate -m REF
+int chat_command(int argc, char** argv);      // chat -m REF
+int embed_command(int argc, char** argv);
+int list_command(int argc, char** argv);
+int inspect_command(int argc, char** argv);
+int arch_command(int argc, char** argv);
+int bench_command(int argc, char** argv);
+
+}  // namespace mlxcel::app

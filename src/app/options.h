@@ -1,0 +1,73 @@
+// Flags that several subcommands share, and how failures become exit codes.
+// Thread: main. Failure: UsageError ends with exit code 2, any other Error with 1 (docs: cli exit codes).
+#pragma once
+
+#include <CLI/CLI.hpp>
+
+#include <functional>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "checkpoint/config.h"
+#include "engine/engine.h"
+#include "hub/store.h"
+#include "sample/sampler.h"
+
+namespace mlxcel::app {
+
+/// A wrong command line: one diagnostic on stderr, exit code 2.
+class UsageError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+struct ModelFlags {
+  std::string model;
+  std::string models_dir, revision, hf_file;
+  int context = 0;
+  std::string kv_cache_mode = "fp16";
+  int threads = 0;
+  std::string cpu_precision;
+  int prefill_chunk = 2048;
+  bool no_warmup = false;
+  bool quiet = false;
+};
+
+/// Where models come from: -m (positional too where `positional`), --models-dir, --revision, --hf-file.
+void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional);
+/// How they run: window, KV mode, threads, precision, chunk size, warm-up.
+void add_runtime_flags(CLI::App& app, ModelFlags& flags);
+/// The reference checked for form only; a usage error never touches files of a model.
+Reference checked_reference(const ModelFlags& flags);
+std::filesystem::path resolve(const ModelFlags& flags);
+EngineOptions engine_options(const ModelFlags& flags);
+/// Loads with a progress bar on a terminal.
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options);
+
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
+  std::optional<int> top_k, repeat_last_n;
+  std::optional<long long> seed;
+  std::vector<std::string> logit_bias;
+  bool ignore_eos = false;
+};
+
+void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
+/// The checkpoint's generation_config first, then the flags; greedy where neither says otherwise.
+SamplingParams sampling_params(const SamplingFlags& flags, const Config& generation_config);
+
+/// "cpu avx2, 2 threads, high".
+std::string device_label();
+/// "mlxcel 0.1.0 (mlx 0.32.4, backends: cpu)".
+std::string version_line();
+
+/// Sets up `app` for one subcommand: strict options, last value wins, `--help`, examples at the end.
+void configure(CLI::App& app, const std::string& examples);
+/// Parses; --help prints and throws CLI::CallForHelp upward. Other parse errors become UsageError.
+void parse(CLI::App& app, int argc, char** argv);
+/// Runs a subcommand and turns exceptions into exit codes.
+int guarded(const std::string& program, const std::function<int()>& body);
+
+}  // namespace mlxcel::app
