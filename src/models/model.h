@@ -1,5 +1,5 @@
 // A loaded model as the engine sees it: one forward signature for every family (docs/adr/0001).
-// Owner: the engine. Thread: model thread, but for info().
+// Owner: the engine. Thread: model thread, but for info() and the loading functions (any one thread).
 #pragma once
 
 #include <functional>
@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "nn/weights.h"
 #include "state/step.h"
 #include "state/store.h"
 
@@ -33,20 +34,34 @@ class Model {
   virtual ~Model() = default;
   virtual const ModelInfo& info() const = 0;
   virtual const StateLayout& layout() const = 0;
-  /// Lazy logits [wanted, vocab] f32 of a sealed step. Encoders throw unsupported.
+  /// Lazy logits [wanted, vocab] f32 of a sealed step; [0, vocab] where none are wanted, still to be
+  /// evaluated for the layers' sake. Encoders throw unsupported.
   virtual array logits(Step& step) = 0;
   /// Lazy last hidden states [T, hidden] f32, after the final norm.
   virtual array hidden(Step& step) = 0;
 };
 
 struct LoadOptions {
-  std::function<void(size_t done, size_t total)> progress;  // bytes; called on the loading thread
+  std::function<void(size_t done, size_t total)> progress = {};  // bytes; called on the loading thread
 };
 
 /// Detects the architecture, applies its rules, builds its parts (packing weights tensor by tensor).
 /// Errors: unsupported "unknown model_type X; `mlxcel arch` lists what is supported"; bad_checkpoint
 /// naming tensors that are missing, misshapen, or asked for by nobody.
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options = {});
+
+/// The same from a config and any source of tensors in the published layout (tests, goldens).
+std::unique_ptr<Model> build_model(const Config& config, std::shared_ptr<Source> source,
+                                   const LoadOptions& options = {});
+
+/// What a model would be, from headers alone: nothing is read or packed; `weight_bytes` is as stored.
+struct ModelPlan {
+  ModelInfo info;
+  StateLayout layout;
+  std::vector<TensorShape> tensors;  // names after the rules
+  std::vector<std::string> rules;    // as inspect prints them
+};
+ModelPlan plan_model(const Config& config, std::shared_ptr<Source> source);
 
 /// The catalogue behind `mlxcel arch`.
 struct ArchEntry {

@@ -67,10 +67,10 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
   return out_(attend(q, k, v, step, slot_, options), residual);
 }
 
-EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, const EncoderAttentionNames& names)
+EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias, const EncoderAttentionNames& names)
     : qkv_(w.fused({names.query, names.key, names.value},
-                   {dims.heads * dims.head_dim, dims.heads * dims.head_dim, dims.heads * dims.head_dim}, dims.hidden)),
-      out_(w.linear(names.out, dims.hidden, dims.heads * dims.head_dim)),
+                   {dims.heads * dims.head_dim, dims.heads * dims.head_dim, dims.heads * dims.head_dim}, dims.hidden, bias)),
+      out_(w.linear(names.out, dims.hidden, dims.heads * dims.head_dim, bias)),
       heads_(dims.heads),
       head_dim_(dims.head_dim) {}
 

@@ -53,7 +53,8 @@ struct EncoderAttentionNames {
 /// The same without memory: each row's tokens see each other.
 class EncoderAttention {
  public:
-  EncoderAttention(const Weights& w, const Dims& dims, const EncoderAttentionNames& names = {});
+  EncoderAttention(const Weights& w, const Dims& dims, Bias bias = Bias::required,
+                   const EncoderAttentionNames& names = {});
   array operator()(const array& x, const Step& step, const Residual& residual = std::nullopt) const;
 
  private:

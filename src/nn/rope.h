@@ -18,8 +18,8 @@ namespace mlxcel {
 struct RopeOptions {
   float theta = 10000.0f;       // where the config names none
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + dims/2)
-  std::string layer_type;       // which block of a rope_parameters table per layer type; empty: the only one
-  std::vector<float> divisors;  // of each frequency, the checkpoint's own (GGUF rope_freqs.weight); or empty
+  std::string layer_type = {};  // which block of a rope_parameters table per layer type; empty: the only one
+  std::vector<float> divisors = {};  // of each frequency, the checkpoint's own (GGUF rope_freqs.weight); or empty
 };
 
 class Rope {

@@ -247,9 +247,9 @@ RmsNorm Weights::rms_norm(std::string_view name, int width, float eps, float off
   return {.weight = tensor(std::string(name) + ".weight", {width}), .eps = eps, .offset = offset};
 }
 
-LayerNorm Weights::layer_norm(std::string_view name, int width, float eps) const {
+LayerNorm Weights::layer_norm(std::string_view name, int width, float eps, Bias bias) const {
   const std::string leaf(name);
-  return {.weight = tensor(leaf + ".weight", {width}), .bias = optional_tensor(leaf + ".bias", {width}), .eps = eps};
+  return {.weight = tensor(leaf + ".weight", {width}), .bias = bias_of(full(name) + ".bias", width, bias), .eps = eps};
 }
 
 array Weights::tensor(std::string_view name, const Shape& shape) const {

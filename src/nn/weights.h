@@ -71,8 +71,8 @@ class Weights {
   GatedLinear gated_bank(std::string_view gate, std::string_view up, int experts, int out, int in) const;
   Embedding embedding(std::string_view name, int rows, int width, float scale = 1.0f) const;
   RmsNorm rms_norm(std::string_view name, int width, float eps, float offset = 0.0f) const;
-  /// "<name>.weight" and, where stored, "<name>.bias"; LayerNorm's older spelling gamma/beta is a rule's affair.
-  LayerNorm layer_norm(std::string_view name, int width, float eps) const;
+  /// "<name>.weight" and "<name>.bias"; the older spelling gamma/beta is a rule's affair.
+  LayerNorm layer_norm(std::string_view name, int width, float eps, Bias bias = Bias::required) const;
   /// A dense tensor as f32, by its full leaf name ("A_log", "conv1d.weight"). Axes of length one may be
   /// stored or not, anywhere.
   array tensor(std::string_view name, const Shape& shape) const;

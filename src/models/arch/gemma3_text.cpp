@@ -1,0 +1,80 @@
+// Gemma 3 text decoders: five sliding layers to one full, each kind with its own rotation; norms around every
+// sublayer, stored around zero. Reference: transformers Gemma3ForCausalLM.
+#include <cmath>
+
+#include "models/kit.h"
+
+namespace mlxcel {
+
+namespace {
+
+/// sqrt(hidden), rounded to the table's type as the published model computes it (55.4256 is 55.5 in bf16).
+float embedding_scale(const Weights& w, int hidden) {
+  const float exact = std::sqrt(static_cast<float>(hidden));
+  const auto dtype = w.dtype("model.embed_tokens.weight");
+  if (dtype == mx::bfloat16) return static_cast<float>(mx::bfloat16_t(exact));
+  if (dtype == mx::float16) return static_cast<float>(mx::float16_t(exact));
+  return exact;
+}
+
+/// Older configs: one base for all of rope_theta and rope_scaling, another for sliding layers.
+Rope sliding_rope(const Config& c, const Dims& d) {
+  if (!c.child("rope_parameters").empty())
+    return Rope::from(c, d, {.theta = 10000.0f, .layer_type = "sliding_attention"});
+  return Rope::plain(d.head_dim, c.get("rope_local_base_freq", 10000.0f));
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  auto d = Dims::from(c);
+  d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  if (c.get("use_bidirectional_attention", false))
+    fail(ErrorKind::unsupported, "{}: Gemma 3 as a two-way embedder is known but not supported yet", c.where());
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const int width = c.integer("intermediate_size", 1, kMaxWidth);
+  const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
+  const Bias bias = bias_if(c.get("attention_bias", false));
+  const int pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);
+  const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 0, kMaxPositions, 4096),
+                                    [&](int i) { return (i + 1) % pattern != 0; });
+  const float scale = 1.0f / std::sqrt(static_cast<float>(c.integer("query_pre_attn_scalar", 1, kMaxWidth, 256)));
+  const float score_cap = c.get("attn_logit_softcapping", 0.0f);
+  const auto full = Rope::from(c, d, {.theta = 1000000.0f, .layer_type = "full_attention"});
+  const auto local = sliding_rope(c, d);
+
+  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden, embedding_scale(w, d.hidden)));
+  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
+    model.add(Sandwich{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps, 1.0f),
+                       .mixer = Attention(layer / "self_attn", d,
+                                          {.rope = plan.sliding(i) ? local : full,
+                                           .qk_norm = HeadNormOptions{.eps = eps, .offset = 1.0f},
+                                           .window = plan.window(i),
+                                           .scale = scale,
+                                           .softcap = score_cap,
+                                           .qkv_bias = bias,
+                                           .out_bias = bias}),
+                       .after_mixer = layer.rms_norm("post_attention_layernorm", d.hidden, eps, 1.0f),
+                       .ffn_norm = layer.rms_norm("pre_feedforward_layernorm", d.hidden, eps, 1.0f),
+                       .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation),
+                       .after_ffn = layer.rms_norm("post_feedforward_layernorm", d.hidden, eps, 1.0f)});
+  model.finish(w.rms_norm("model.norm", d.hidden, eps, 1.0f),
+               make_head(w, "lm_head", "model.embed_tokens", model.embedding(), Tie::unless_shipped));
+  model.softcap(c.get("final_logit_softcapping", 0.0f));
+  return model;
+}
+
+}  // namespace
+
+Arch arch_gemma3_text() {
+  return {.model_types = {"gemma3_text"},
+          .gguf = {"gemma3"},
+          .reference = "transformers Gemma3ForCausalLM",
+          .build = build,
+          .tiny = R"({"model_type": "gemma3_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+              "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+              "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
+              "rope_theta": 100000.0, "rope_local_base_freq": 10000.0,
+              "rope_scaling": {"rope_type": "linear", "factor": 8.0}, "query_pre_attn_scalar": 24,
+              "sliding_window": 8, "sliding_window_pattern": 3})"};
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,60 @@
+// Llama and what shares its graph: Mistral, SmolLM, Yi, DeepSeek distills.
+// Reference: transformers LlamaForCausalLM, MistralForCausalLM.
+#include "models/kit.h"
+
+namespace mlxcel {
+
+namespace {
+
+/// Llama 3's frequency divisors as GGUF keeps them.
+std::vector<float> rope_divisors(const Weights& w, const Dims& d) {
+  if (!w.has("rope_freqs.weight")) return {};
+  const array values = w.tensor("rope_freqs.weight", {d.head_dim / 2});
+  if (!values.is_available()) return {};
+  return {values.data<float>(), values.data<float>() + values.size()};
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const int width = c.integer("intermediate_size", 1, kMaxWidth);
+  const auto activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  const bool attention_bias = c.get("attention_bias", false), mlp_bias = c.get("mlp_bias", false);
+  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const bool mistral = c.get<std::string>("model_type") == "mistral";
+  const auto plan = LayerPlan::from(c, d.layers, window, [&](int) { return mistral && window > 0; });
+  const auto rope = Rope::from(c, d, {.divisors = rope_divisors(w, d)});
+
+  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
+  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
+    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                      .mixer = Attention(layer / "self_attn", d,
+                                         {.rope = rope,
+                                          .window = plan.window(i),
+                                          .qkv_bias = bias_if(attention_bias),
+                                          .out_bias = bias_if(attention_bias)}),
+                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                      .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, bias_if(mlp_bias))});
+  model.finish(w.rms_norm("model.norm", d.hidden, eps),
+               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
+                         tie_if(c.get("tie_word_embeddings", false))));
+  return model;
+}
+
+}  // namespace
+
+Arch arch_llama() {
+  return {.model_types = {"llama", "mistral"},
+          .gguf = {"llama"},
+          .reference = "transformers LlamaForCausalLM, MistralForCausalLM",
+          .build = build,
+          .tiny = R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+              "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
+              "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+              "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                               "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
+              "layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 8,
+              "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": false})"};
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,70 @@
+// Qwen3 sparse decoders: qwen3's attention, experts in place of the MLP. Reference: transformers
+// Qwen3MoeForCausalLM.
+#include "models/kit.h"
+
+namespace mlxcel {
+
+namespace {
+
+MoeOptions experts(const Config& c) {
+  MoeOptions moe;
+  moe.experts = c.integer("num_experts", 1, 4096);
+  moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts);
+  moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth);
+  moe.renormalize = c.get("norm_topk_prob", false);
+  moe.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  moe.bank = "switch_mlp";
+  return moe;
+}
+
+bool is_sparse(const Config& c, int layer) {
+  for (const int dense : c.get<std::vector<int>>("mlp_only_layers", {}))
+    if (dense == layer) return false;
+  return (layer + 1) % c.integer("decoder_sparse_step", 1, kMaxLayers, 1) == 0;
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const auto moe = experts(c);
+  const bool attention_bias = c.get("attention_bias", false);
+  const int window = c.get("use_sliding_window", false) ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
+  const auto rope = Rope::from(c, d);
+  const auto ffn = [&](int i, const Weights& mlp) {
+    if (is_sparse(c, i)) return Ffn(SparseMoe(mlp, d.hidden, moe));
+    return Ffn(GatedMlp(mlp, d.hidden, c.integer("intermediate_size", 1, kMaxWidth), moe.activation));
+  };
+
+  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
+  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
+    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                      .mixer = Attention(layer / "self_attn", d,
+                                         {.rope = rope,
+                                          .qk_norm = HeadNormOptions{.eps = eps},
+                                          .window = window,
+                                          .qkv_bias = bias_if(attention_bias),
+                                          .out_bias = bias_if(attention_bias)}),
+                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                      .ffn = ffn(i, layer / "mlp")});
+  model.finish(w.rms_norm("model.norm", d.hidden, eps),
+               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
+                         tie_if(c.get("tie_word_embeddings", false))));
+  return model;
+}
+
+}  // namespace
+
+Arch arch_qwen3_moe() {
+  return {.model_types = {"qwen3_moe"},
+          .gguf = {"qwen3moe"},
+          .reference = "transformers Qwen3MoeForCausalLM",
+          .build = build,
+          .weights = {stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*")},
+          .tiny = R"({"model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+              "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+              "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+              "num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": true,
+              "decoder_sparse_step": 1, "mlp_only_layers": [1], "tie_word_embeddings": false})"};
+}
+
+}  // namespace mlxcel

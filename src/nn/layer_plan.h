@@ -1,0 +1,38 @@
+// Which layers see only a window of the past: read from layer_types, or from a family's older keys.
+// Owner: value. Failure: bad_checkpoint for a list of the wrong length or an unknown entry.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "checkpoint/config.h"
+
+namespace mlxcel {
+
+class LayerPlan {
+ public:
+  /// `sliding[i]`: layer i sees `window` tokens.
+  LayerPlan(std::vector<bool> sliding, int window) : sliding_(std::move(sliding)), window_(window) {}
+
+  /// layer_types ("full_attention", "sliding_attention") where present, else `fallback(i)` for each layer.
+  template <class Fallback>
+  static LayerPlan from(const Config& config, int layers, int window, Fallback fallback) {
+    auto listed = listed_types(config, layers);
+    if (listed.empty())
+      for (int i = 0; i < layers; ++i) listed.push_back(fallback(i));
+    return LayerPlan(std::move(listed), window).checked(config);
+  }
+
+  bool sliding(int layer) const { return sliding_[static_cast<size_t>(layer)]; }
+  int window(int layer) const { return sliding(layer) ? window_ : 0; }
+  const char* type(int layer) const { return sliding(layer) ? "sliding_attention" : "full_attention"; }
+
+ private:
+  static std::vector<bool> listed_types(const Config& config, int layers);
+  LayerPlan checked(const Config& config) const;
+
+  std::vector<bool> sliding_;
+  int window_;
+};
+
+}  // namespace mlxcel
