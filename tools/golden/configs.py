@@ -250,6 +250,12 @@ CASES = {
                                 "hidden_activation", "query_pre_attn_scalar")},
         "mutants": [{"sliding_window_pattern": 7}, {"sliding_window": 10}, {"rope_theta": 10000.0}],
     },
+    "gemma3_text-softcap": {
+        "config": {**GEMMA3, "num_hidden_layers": 2, "sliding_window_pattern": 2, "attn_logit_softcapping": None,
+                   "final_logit_softcapping": 3.0, "num_key_value_heads": 4},
+        "mutants": [{"final_logit_softcapping": None},
+                    {"final_logit_softcapping": 2.5}],
+    },
     # gpt2 -----------------------------------------------------------------------------------------------
     "gpt2-published": {
         # The published checkpoints carry neither the prefix nor lm_head, but the causal-mask buffers.
@@ -263,6 +269,10 @@ CASES = {
     "gpt2-exact-gelu": {
         "config": {**GPT2, "activation_function": "gelu", "n_head": 3, "n_layer": 1, "scale_attn_weights": True},
         "mutants": [{"n_head": 5}],
+    },
+    "gpt2-layer-scale": {
+        "config": {**GPT2, "n_layer": 3, "scale_attn_by_inverse_layer_idx": True},
+        "mutants": [{"scale_attn_by_inverse_layer_idx": False}, {"scale_attn_weights": False}],
     },
     # mamba2 ---------------------------------------------------------------------------------------------
     "mamba2-one-group": {
@@ -299,7 +309,8 @@ CASES = {
         "mutants": [{"num_attention_heads": 3}, {"layer_norm_eps": 1e-12}],
     },
     "bert-masked-lm": {
-        # As published: a `bert.` prefix, a language-model head that embeddings have no use for, position ids.
+        # As published: a `bert.` prefix, a language-model head that embeddings have no use for, position ids, and
+        # gamma and beta in the norms.
         "config": {**BERT, "architectures": ["BertForMaskedLM"], "num_hidden_layers": 1, "hidden_act": "relu"},
         "names": "bert_published",
         "mutants": [{"num_attention_heads": 3}, {"hidden_act": "gelu"}],

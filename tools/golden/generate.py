@@ -80,6 +80,9 @@ def published_names(case, config, folder):
             add(name, [shape[0], shape[2], 1], lambda x, n=name: {n: x.transpose(0, 2, 1)})
         elif scheme == "gpt2_published":
             add(name.removeprefix("transformer."), shape, lambda x, n=name: {n: x})
+        elif scheme == "bert_published":
+            older = re.sub("LayerNorm.weight$", "LayerNorm.gamma", re.sub("LayerNorm.bias$", "LayerNorm.beta", name))
+            add(older, shape, lambda x, n=name: {n: x})
         else:
             add(name, shape, lambda x, n=name: {n: x})
     if scheme == "gpt2_published":  # buffers of older exports

@@ -1,0 +1,115 @@
+// SmolLM2-135M-Instruct from its GGUF against mlx-lm in float32 on the same weights.
+#include <fmt/format.h>
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "real_model.h"
+
+namespace mlxcel::real {
+namespace {
+
+using Json = nlohmann::json;
+using kernels::Precision;
+
+Json fixture(const std::string& name) {
+  std::ifstream file(MLXCEL_SOURCE_DIR "/tests/real/data/" + name);
+  return Json::parse(file);
+}
+
+struct Difference {
+  double largest = 0;  // of log-probabilities above -10
+  double perplexity = 0;
+  int compared = 0;
+};
+
+/// The first `count` tokens of the prose, in one chunk.
+Difference compare(Loaded& loaded, const Json& reference, size_t count) {
+  auto tokens = reference.at("tokens").get<std::vector<int32_t>>();
+  tokens.resize(std::min(count, tokens.size()));
+  RowState row = loaded.make_row();
+  const auto logits = loaded.logits(row, tokens, Wants::all);
+  Difference result;
+  double surprise = 0;
+  for (size_t i = 0; i + 1 < tokens.size(); ++i)
+    surprise -= log_probabilities(logits[i])[static_cast<size_t>(tokens[i + 1])];
+  result.perplexity = std::exp(surprise / static_cast<double>(tokens.size() - 1));
+  for (const auto& entry : reference.at("rows")) {
+    const auto position = entry.at("position").get<size_t>();
+    if (position >= tokens.size()) break;
+    const auto ours = log_probabilities(logits[position]);
+    const auto ids = entry.at("ids").get<std::vector<size_t>>();
+    const auto theirs = entry.at("logp").get<std::vector<double>>();
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const double difference = std::abs(ours[ids[i]] - theirs[i]);
+      result.largest = std::isfinite(difference) ? std::max(result.largest, difference) : HUGE_VAL;
+      ++result.compared;
+    }
+  }
+  return result;
+}
+
+class SmolLm2 : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto found = find(kSmolLm2);
+    if (!found) GTEST_SKIP() << "SmolLM2 is not in the model store: scripts/fetch_model.sh puts it there";
+    path_ = *found;
+  }
+  std::filesystem::path path_;
+};
+
+TEST_F(SmolLm2, exact_agrees_within_2e_3) {
+  const Json reference = fixture("smollm2_logprobs.json");
+  Loaded loaded(path_, {.precision = Precision::exact, .kv = mx::float32});
+  const auto found = compare(loaded, reference, 300);
+  fmt::print("[ measured ] SmolLM2 exact, f32 KV: {:.1e}, perplexity {:.4f}\n", found.largest, found.perplexity);
+  EXPECT_EQ(found.compared, 6400);
+  EXPECT_LE(found.largest, 2e-3);
+  EXPECT_NEAR(found.perplexity, reference.at("perplexity").get<double>(), 1e-2);
+}
+
+TEST_F(SmolLm2, high_agrees_within_0_02) {
+  const Json reference = fixture("smollm2_logprobs.json");
+  Loaded loaded(path_, {.precision = Precision::high, .kv = mx::float16});
+  const auto found = compare(loaded, reference, 300);
+  fmt::print("[ measured ] SmolLM2 high, f16 KV: {:.1e}, perplexity {:.4f}\n", found.largest, found.perplexity);
+  EXPECT_EQ(found.compared, 6400);
+  EXPECT_LE(found.largest, 0.02);
+  EXPECT_NEAR(found.perplexity, reference.at("perplexity").get<double>(), 2e-2);
+}
+
+TEST_F(SmolLm2, the_plain_graph_agrees_within_2e_3) {
+  // MLX on a CPU is slow: forty tokens.
+  const Json reference = fixture("smollm2_logprobs.json");
+  Loaded loaded(path_, {.mode = KernelMode::reference, .kv = mx::float32});
+  const auto found = compare(loaded, reference, 40);
+  fmt::print("[ measured ] SmolLM2 reference kernels, f32 KV: {:.1e}\n", found.largest);
+  EXPECT_GT(found.compared, 500);
+  EXPECT_LE(found.largest, 2e-3);
+}
+
+TEST_F(SmolLm2, greedy_text_is_the_reference_s) {
+  const Json reference = fixture("smollm2_greedy.json");
+  Loaded loaded(path_, {});
+  for (const auto& entry : reference.at("rows")) {
+    const auto prompt = entry.at("prompt").get<std::string>();
+    const auto want = entry.at("tokens").get<std::vector<int32_t>>();
+    const auto gaps = entry.at("gaps").get<std::vector<double>>();
+    auto tokens = entry.at("ids").get<std::vector<int32_t>>();
+    RowState row = loaded.make_row();
+    for (size_t i = 0; i < want.size(); ++i) {
+      const auto logits = loaded.logits(row, tokens, Wants::last).front();
+      const auto best = static_cast<int32_t>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+      if (best != want[i] && gaps[i] < 0.04) break;  // a tie within the tolerance: the texts may part here
+      ASSERT_EQ(best, want[i]) << prompt << ": token " << i << ", gap " << gaps[i];
+      tokens = {best};
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mlxcel::real
