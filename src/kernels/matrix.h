@@ -22,6 +22,7 @@ enum class Precision { high, fast, exact };
 Precision precision();                 // MLXCEL_CPU_PRECISION, read once
 void set_precision(Precision value);   // for --cpu-precision and tests; before a model is loaded
 Precision parse_precision(const std::string& text);
+using mlxcel::to_string;  // of shapes and modes, beside ours
 const char* to_string(Precision value);
 /// The instruction set whose bodies run ("avx2", "avx512", "generic"); MLXCEL_CPU_ISA forces one.
 const char* isa_name();

@@ -1,0 +1,454 @@
+#include "kernels/packed.h"
+
+#include <algorithm>
+#include <atomic>
+#include <bit>
+#include <cmath>
+#include <cstring>
+
+#include "base/error.h"
+#include "base/worker_pool.h"
+#include "kernels/isa/dispatch.h"
+#include "kernels/primitive.h"
+
+namespace mlxcel::kernels {
+namespace {
+
+bool is_float(mx::Dtype dtype) { return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16; }
+
+ElementKind kind_of(mx::Dtype dtype) {
+  return dtype == mx::float32 ? kF32 : dtype == mx::float16 ? kF16 : kBf16;
+}
+size_t size_of_kind(ElementKind kind) { return kind == kF32 ? 4 : 2; }
+
+bool is_affine(const Weight& weight) { return weight.format && weight.format->mode == QuantMode::affine; }
+
+/// An evaluated array row by row, copied only where it is strided.
+struct Plane {
+  explicit Plane(const array& a) : row_bytes(static_cast<size_t>(a.shape(-1)) * a.itemsize()) {
+    data = reinterpret_cast<const uint8_t*>(a.data<char>());
+    if (a.flags().row_contiguous || a.size() == 0) return;
+    copy.resize(a.nbytes());
+    Gather{a.data<char>(), reinterpret_cast<char*>(copy.data()), a.shape(), a.strides(), a.itemsize()}.run();
+    data = copy.data();
+  }
+  const uint8_t* row(size_t index) const { return data + index * row_bytes; }
+
+  const uint8_t* data;
+  size_t row_bytes;
+  std::vector<uint8_t> copy;
+};
+
+/// 32 codes of `bits` each from a little-endian bit stream.
+void read_codes(const uint8_t* from, int bits, uint8_t* code) {
+  uint64_t held = 0;
+  int count = 0;
+  for (int i = 0; i < kChunk; ++i) {
+    while (count < bits) {
+      held |= static_cast<uint64_t>(*from++) << count;
+      count += 8;
+    }
+    code[i] = static_cast<uint8_t>(held & ((1u << bits) - 1u));
+    held >>= bits;
+    count -= bits;
+  }
+}
+
+void write_codes(const uint8_t* code, int bits, uint8_t* to) {
+  uint64_t held = 0;
+  int count = 0;
+  for (int i = 0; i < kChunk; ++i) {
+    held |= static_cast<uint64_t>(code[i]) << count;
+    count += bits;
+    for (; count >= 8; count -= 8, held >>= 8) *to++ = static_cast<uint8_t>(held);
+  }
+}
+
+int word_width(int bits) { return bits <= 4 ? 4 : 8; }
+
+/// 32 codes as the `width` words of one lane.
+void to_words(const uint8_t* code, int width, uint32_t* word) {
+  if (width == 4) {
+    for (int q = 0; q < 4; ++q) {
+      uint32_t w = 0;
+      for (int j = 0; j < 4; ++j)
+        w |= static_cast<uint32_t>(code[8 * q + 2 * j]) << (4 * j) | static_cast<uint32_t>(code[8 * q + 2 * j + 1]) << (16 + 4 * j);
+      word[q] = w;
+    }
+  } else {
+    for (int q = 0; q < 8; ++q) {
+      const uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
+      word[q] = static_cast<uint32_t>(c[0]) | static_cast<uint32_t>(c[4]) << 8 | static_cast<uint32_t>(c[1]) << 16 |
+                static_cast<uint32_t>(c[5]) << 24;
+    }
+  }
+}
+
+void from_words(const uint32_t* word, int width, uint8_t* code) {
+  if (width == 4) {
+    for (int q = 0; q < 4; ++q)
+      for (int j = 0; j < 4; ++j) {
+        code[8 * q + 2 * j] = static_cast<uint8_t>(word[q] >> (4 * j) & 15u);
+        code[8 * q + 2 * j + 1] = static_cast<uint8_t>(word[q] >> (16 + 4 * j) & 15u);
+      }
+  } else {
+    for (int q = 0; q < 8; ++q) {
+      uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
+      c[0] = static_cast<uint8_t>(word[q]);
+      c[4] = static_cast<uint8_t>(word[q] >> 8);
+      c[1] = static_cast<uint8_t>(word[q] >> 16);
+      c[5] = static_cast<uint8_t>(word[q] >> 24);
+    }
+  }
+}
+
+/// The words of 32 4-bit codes as MLX stores them: even nibbles to the low half, odd to the high half.
+uint32_t spread_nibbles(uint32_t w) {
+  const auto squeeze = [](uint32_t v) {
+    v = (v | v >> 4) & 0x00ff00ffu;
+    return (v | v >> 8) & 0xffffu;
+  };
+  return squeeze(w & 0x0f0f0f0fu) | squeeze(w >> 4 & 0x0f0f0f0fu) << 16;
+}
+
+void chunk_words(const uint8_t* codes, int bits, uint32_t* word) {
+  if (bits == 4) {
+    for (int q = 0; q < 4; ++q) {
+      uint32_t w;
+      std::memcpy(&w, codes + 4 * q, 4);
+      word[q] = spread_nibbles(w);
+    }
+    return;
+  }
+  uint8_t code[kChunk];
+  read_codes(codes, bits, code);
+  to_words(code, word_width(bits), word);
+}
+
+/// Offsets inside a quantised block.
+struct BlockMap {
+  explicit BlockMap(const CodeLayout& layout, int block_rows)
+      : width(layout.width), group_chunks(layout.group / kChunk), lanes(block_rows / 2), element(size_of_kind(layout.kind)) {
+    chunk_bytes = static_cast<size_t>(width) * static_cast<size_t>(block_rows) * 4;
+    group_bytes = static_cast<size_t>(group_chunks) * chunk_bytes + 2 * static_cast<size_t>(block_rows) * element;
+  }
+  size_t word(int chunk, int row, int index) const {
+    const size_t in_chunk = (static_cast<size_t>(row / lanes) * static_cast<size_t>(width) + static_cast<size_t>(index)) * static_cast<size_t>(lanes) +
+                            static_cast<size_t>(row % lanes);
+    return static_cast<size_t>(chunk / group_chunks) * group_bytes + static_cast<size_t>(chunk % group_chunks) * chunk_bytes + 4 * in_chunk;
+  }
+  size_t scale(int group, int row) const {
+    return static_cast<size_t>(group) * group_bytes + static_cast<size_t>(group_chunks) * chunk_bytes + static_cast<size_t>(row) * element;
+  }
+  size_t bias(int group, int row) const { return scale(group, row) + 2 * static_cast<size_t>(lanes) * element; }
+
+  int width, group_chunks, lanes;
+  size_t element, chunk_bytes, group_bytes;
+};
+
+// ---- The float formats, whose values bf16 holds exactly ------------------------------------------
+
+float e4m3(uint8_t v) {
+  const int exponent = v >> 3 & 15, mantissa = v & 7;
+  const float sign = v & 0x80 ? -1.0f : 1.0f;
+  if (exponent == 15 && mantissa == 7) return std::nanf("");
+  return sign * (exponent == 0 ? std::ldexp(static_cast<float>(mantissa), -9)
+                               : std::ldexp(static_cast<float>(8 + mantissa), exponent - 10));
+}
+float e8m0(uint8_t v) { return v == 255 ? std::nanf("") : std::ldexp(1.0f, v - 127); }
+float e2m1(uint8_t v) {
+  constexpr float kValue[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
+  return v & 8 ? -kValue[v & 7] : kValue[v & 7];
+}
+
+/// False if a value is beyond bf16 (an mxfp8 code under 2^-133).
+bool decode_float_row(const QuantFormat& format, const uint8_t* codes, const uint8_t* scales, int columns, uint16_t* out) {
+  bool exact = true;
+  for (int k = 0; k < columns; ++k) {
+    const uint8_t scale = scales[k / format.group_size];
+    const float s = format.mode == QuantMode::nvfp4 ? e4m3(scale) : e8m0(scale);
+    const float v = format.mode == QuantMode::mxfp8 ? e4m3(codes[k]) : e2m1(codes[k / 2] >> (4 * (k % 2)) & 15);
+    const float value = v * s;
+    uint32_t bits;
+    std::memcpy(&bits, &value, 4);
+    exact = exact && ((bits & 0xffffu) == 0 || value != value);
+    out[k] = static_cast<uint16_t>(bits >> 16);
+  }
+  return exact;
+}
+
+/// A weight's planes, ready to be read by row.
+struct Reader {
+  explicit Reader(const Weight& w) : weight(w), data(w.data) {
+    if (w.scales) scales.emplace(*w.scales);
+    if (w.biases) biases.emplace(*w.biases);
+  }
+  const Weight& weight;
+  Plane data;
+  std::optional<Plane> scales, biases;
+};
+
+void pack_quantized(const Segment& segment, const Reader& reader, size_t row, uint8_t* block, int place) {
+  const CodeLayout& layout = segment.layout;
+  const BlockMap map(layout, segment.block_rows);
+  const int bits = reader.weight.format->bits;
+  const uint8_t* codes = reader.data.row(row);
+  uint32_t word[8];
+  for (int chunk = 0; chunk < layout.columns / kChunk; ++chunk, codes += 4 * bits) {
+    chunk_words(codes, bits, word);
+    for (int q = 0; q < layout.width; ++q) std::memcpy(block + map.word(chunk, place, q), word + q, 4);
+  }
+  for (int g = 0; g < layout.columns / layout.group; ++g) {
+    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + static_cast<size_t>(g) * map.element, map.element);
+    std::memcpy(block + map.bias(g, place), reader.biases->row(row) + static_cast<size_t>(g) * map.element, map.element);
+  }
+}
+
+bool pack_dense(const Segment& segment, const Reader& reader, size_t row, int columns, uint8_t* block, int place) {
+  const size_t element = size_of_kind(segment.kind);
+  const uint8_t* from = reader.data.row(row);
+  std::vector<uint16_t> decoded;
+  bool exact = true;
+  if (reader.weight.format) {
+    decoded.resize(static_cast<size_t>(columns));
+    exact = decode_float_row(*reader.weight.format, from, reader.scales->row(row), columns, decoded.data());
+    from = reinterpret_cast<const uint8_t*>(decoded.data());
+  }
+  for (int k = 0; k < columns; ++k)
+    std::memcpy(block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element, from + static_cast<size_t>(k) * element, element);
+  return exact;
+}
+
+/// Whether two weights can lie in one segment.
+bool same_format(const Weight& a, const Weight& b) {
+  if (a.format != b.format) return false;
+  if (!a.format) return a.data.dtype() == b.data.dtype();
+  return a.format->mode != QuantMode::affine || a.scales->dtype() == b.scales->dtype();
+}
+
+int out_rows(const Weight& weight) { return weight.shape[weight.shape.size() - 2]; }
+
+float element_value(ElementKind kind, const uint8_t* p) {
+  if (kind == kF32) {
+    float v;
+    std::memcpy(&v, p, 4);
+    return v;
+  }
+  uint16_t half;
+  std::memcpy(&half, p, 2);
+  if (kind == kF16) return static_cast<float>(std::bit_cast<mx::float16_t>(half));
+  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+}
+
+}  // namespace
+
+void check_weight(const Weight& weight) {
+  const auto bad = [&](const std::string& what) { fail(ErrorKind::bad_checkpoint, "{}: {}", weight.name, what); };
+  const auto& shape = weight.shape;
+  if (shape.size() != 2 && shape.size() != 3)
+    bad(fmt::format("expected [out, in] or [experts, out, in], checkpoint has {}", to_string(shape)));
+  for (const auto extent : shape)
+    if (extent <= 0) bad(fmt::format("expected positive extents, checkpoint has {}", to_string(shape)));
+  const auto check_array = [&](const char* what, const array& a, const Shape& want) {
+    if (a.shape() != want) bad(fmt::format("{}: expected {}, checkpoint has {}", what, to_string(want), to_string(a.shape())));
+    if (!a.is_available()) fail(ErrorKind::internal, "{}: {} must be evaluated before it is packed", weight.name, what);
+  };
+  if (!weight.format) {
+    check_array("weight", weight.data, shape);
+    if (!is_float(weight.data.dtype())) bad("expected f32, f16 or bf16 elements");
+    return;
+  }
+  const QuantFormat& f = *weight.format;
+  const auto one_of = [](int value, std::initializer_list<int> list) { return std::find(list.begin(), list.end(), value) != list.end(); };
+  bool known = false;
+  switch (f.mode) {
+    case QuantMode::affine: known = one_of(f.bits, {2, 3, 4, 5, 6, 8}) && one_of(f.group_size, {32, 64, 128}); break;
+    case QuantMode::mxfp4: known = f.bits == 4 && f.group_size == 32; break;
+    case QuantMode::nvfp4: known = f.bits == 4 && f.group_size == 16; break;
+    case QuantMode::mxfp8: known = f.bits == 8 && f.group_size == 32; break;
+  }
+  if (!known) bad(fmt::format("{} with {} bits in groups of {} is not a format we know", to_string(f.mode), f.bits, f.group_size));
+  const int columns = shape.back();
+  if (columns % f.group_size != 0) bad(fmt::format("width {} is not a multiple of the group {}", columns, f.group_size));
+  Shape words = shape, groups = shape;
+  words.back() = static_cast<int>(static_cast<int64_t>(columns) * f.bits / 32);
+  groups.back() = columns / f.group_size;
+  check_array("weight", weight.data, words);
+  if (weight.data.dtype() != mx::uint32) bad("expected uint32 words of codes");
+  if (!weight.scales) bad("scales are missing");
+  check_array("scales", *weight.scales, groups);
+  if (f.mode == QuantMode::affine) {
+    if (!is_float(weight.scales->dtype())) bad("scales: expected f32, f16 or bf16");
+    if (!weight.biases) bad("biases are missing");
+    check_array("biases", *weight.biases, groups);
+    if (weight.biases->dtype() != weight.scales->dtype()) bad("biases: expected the dtype of scales");
+  } else {
+    if (weight.scales->dtype() != mx::uint8) bad("scales: expected uint8");
+    if (weight.biases) bad(fmt::format("{} has no biases, checkpoint has some", to_string(f.mode)));
+  }
+}
+
+const MatmulBodies& matmul_bodies() {
+  switch (isa()) {
+#if defined(__x86_64__)
+    case Isa::avx2: return matmul_avx2();
+    case Isa::avx512: return matmul_avx512();
+#endif
+    default: return matmul_generic();
+  }
+}
+
+void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated) {
+  storage.bodies = &matmul_bodies();
+  const size_t experts = static_cast<size_t>(std::max(1, storage.experts));
+  const bool fused = gated && same_format(weights[0], weights[1]);
+  // Which weights share a segment: [first, last)
+  for (size_t first = 0, last = 0; first < weights.size(); first = last) {
+    const Weight& head = weights[first];
+    last = first + 1;
+    if (!gated || fused)
+      while (last < weights.size() && same_format(head, weights[last])) ++last;
+    Segment segment;
+    segment.gated = fused;
+    segment.column0 = storage.segments.empty() ? 0 : storage.segments.back().column0 + storage.segments.back().rows;
+    for (size_t i = first; i < last; ++i) {
+      const int half = fused && i == 1 ? 1 : 0;
+      const bool affine = is_affine(weights[i]);
+      storage.sources.push_back({.name = weights[i].name, .shape = weights[i].shape,
+                                 .format = affine ? weights[i].format : std::nullopt,
+                                 .dtype = affine ? weights[i].scales->dtype() : weights[i].format ? mx::bfloat16 : weights[i].data.dtype(),
+                                 .segment = static_cast<int>(storage.segments.size()),
+                                 .row0 = half ? 0 : segment.rows, .half = half});
+      if (!half) segment.rows += out_rows(weights[i]);
+    }
+    segment.dense = !is_affine(head);
+    if (segment.dense) {
+      segment.kind = head.format ? kBf16 : kind_of(head.data.dtype());
+      segment.block_rows = kDenseRows;
+      segment.block_bytes = static_cast<size_t>(storage.columns) * kDenseRows * size_of_kind(segment.kind);
+    } else {
+      segment.layout = {word_width(head.format->bits), head.format->group_size, kind_of(head.scales->dtype()), storage.columns};
+      segment.block_rows = 2 * storage.bodies->lanes;
+      segment.block_bytes = static_cast<size_t>(storage.columns / head.format->group_size) * BlockMap(segment.layout, segment.block_rows).group_bytes;
+    }
+    const int per_block = segment.gated ? segment.block_rows / 2 : segment.block_rows;
+    segment.blocks = (segment.rows + per_block - 1) / per_block;
+    segment.memory = packed_memory(experts * static_cast<size_t>(segment.blocks) * segment.block_bytes);
+
+    std::vector<Reader> readers;
+    readers.reserve(last - first);
+    for (size_t i = first; i < last; ++i) readers.emplace_back(weights[i]);
+    const size_t source0 = storage.sources.size() - readers.size();
+    const int total = static_cast<int>(experts) * segment.blocks;
+    std::atomic<bool> exact{true};
+    WorkerPool::shared().run([&](int worker, int width) {
+      const auto [begin, end] = share(total, worker, width);
+      for (int index = begin; index < end; ++index) {
+        const int expert = index / segment.blocks, block = index % segment.blocks;
+        uint8_t* const to = segment.block(expert, block);
+        std::memset(to, 0, segment.block_bytes);
+        for (size_t i = 0; i < readers.size(); ++i) {
+          const Source& source = storage.sources[source0 + i];
+          const int rows = out_rows(readers[i].weight);
+          const int from = std::max(block * per_block - source.row0, 0);
+          const int until = std::min((block + 1) * per_block - source.row0, rows);
+          for (int row = from; row < until; ++row) {
+            const auto place = segment.place(source.row0 + row, source.half);
+            const size_t at = static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
+            if (!segment.dense) pack_quantized(segment, readers[i], at, to, place.row);
+            else if (!pack_dense(segment, readers[i], at, storage.columns, to, place.row)) exact.store(false);
+          }
+        }
+      }
+    });
+    if (!exact.load())
+      fail(ErrorKind::bad_checkpoint, "{}: a value is too small for bf16, in which {} is kept", head.name, to_string(head.format->mode));
+    storage.segments.push_back(std::move(segment));
+  }
+}
+
+std::vector<Weight> unpack(const Matrix::Storage& storage) {
+  if (storage.mode == KernelMode::reference) return storage.planes;
+  const auto make = [](const Shape& shape, mx::Dtype dtype) {
+    array a(shape, dtype, nullptr, {});
+    a.set_data(mx::allocator::malloc(a.nbytes()));
+    a.set_status(array::Status::available);
+    return a;
+  };
+  std::vector<Weight> out;
+  for (const Source& source : storage.sources) {
+    const Segment& segment = storage.segments[static_cast<size_t>(source.segment)];
+    const int experts = std::max(1, storage.experts), columns = storage.columns;
+    const int rows = source.shape[source.shape.size() - 2];
+    const auto each_row = [&](const auto& visit) {
+      for (int expert = 0; expert < experts; ++expert)
+        for (int row = 0; row < rows; ++row) {
+          const auto place = segment.place(source.row0 + row, source.half);
+          visit(static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row), segment.block(expert, place.block), place.row);
+        }
+    };
+    if (segment.dense) {
+      array data = make(source.shape, source.dtype);
+      const size_t element = size_of_kind(segment.kind);
+      each_row([&](size_t row, const uint8_t* block, int place) {
+        char* to = data.data<char>() + row * static_cast<size_t>(columns) * element;
+        for (int k = 0; k < columns; ++k)
+          std::memcpy(to + static_cast<size_t>(k) * element, block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element, element);
+      });
+      out.push_back({source.name, source.shape, data, std::nullopt, std::nullopt, std::nullopt});
+      continue;
+    }
+    const BlockMap map(segment.layout, segment.block_rows);
+    const int bits = source.format->bits, groups = columns / segment.layout.group;
+    Shape words = source.shape, planes = source.shape;
+    words.back() = columns / 32 * bits;
+    planes.back() = groups;
+    array data = make(words, mx::uint32);
+    array scales = make(planes, source.dtype), biases = make(planes, source.dtype);
+    each_row([&](size_t row, const uint8_t* block, int place) {
+      auto* to = reinterpret_cast<uint8_t*>(data.data<char>()) + row * static_cast<size_t>(words.back()) * 4;
+      for (int chunk = 0; chunk < columns / kChunk; ++chunk, to += 4 * bits) {
+        uint32_t word[8];
+        uint8_t code[kChunk];
+        for (int q = 0; q < map.width; ++q) std::memcpy(word + q, block + map.word(chunk, place, q), 4);
+        from_words(word, map.width, code);
+        write_codes(code, bits, to);
+      }
+      for (int g = 0; g < groups; ++g) {
+        const size_t at = (row * static_cast<size_t>(groups) + static_cast<size_t>(g)) * map.element;
+        std::memcpy(scales.data<char>() + at, block + map.scale(g, place), map.element);
+        std::memcpy(biases.data<char>() + at, block + map.bias(g, place), map.element);
+      }
+    });
+    out.push_back({source.name, source.shape, data, scales, biases, source.format});
+  }
+  return out;
+}
+
+void decode_row(const Matrix::Storage& storage, int row, float* out) {
+  size_t index = 0;
+  while (row >= storage.segments[index].column0 + storage.segments[index].rows) ++index;
+  const Segment& segment = storage.segments[index];
+  const auto place = segment.place(row - segment.column0, 0);
+  const uint8_t* const block = segment.block(0, place.block);
+  const int columns = storage.columns;
+  if (segment.dense) {
+    const size_t element = size_of_kind(segment.kind);
+    for (int k = 0; k < columns; ++k)
+      out[k] = element_value(segment.kind, block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place.row)) * element);
+    return;
+  }
+  const BlockMap map(segment.layout, segment.block_rows);
+  for (int chunk = 0; chunk < columns / kChunk; ++chunk) {
+    uint32_t word[8];
+    uint8_t code[kChunk];
+    for (int q = 0; q < map.width; ++q) std::memcpy(word + q, block + map.word(chunk, place.row, q), 4);
+    from_words(word, map.width, code);
+    const int group = chunk / map.group_chunks;
+    const float scale = element_value(segment.layout.kind, block + map.scale(group, place.row));
+    const float bias = element_value(segment.layout.kind, block + map.bias(group, place.row));
+    for (int i = 0; i < kChunk; ++i) out[chunk * kChunk + i] = static_cast<float>(code[i]) * scale + bias;
+  }
+}
+
+}  // namespace mlxcel::kernels
