@@ -83,7 +83,7 @@ void File::read(uint64_t offset, std::span<std::byte> into) const {
   }
 }
 
-std::shared_ptr<MappedRange> File::map(uint64_t offset, uint64_t length) const {
+std::shared_ptr<MappedRange> File::map(uint64_t offset, uint64_t length, bool whole) const {
   if (offset > size_ || length > size_ - offset || length > std::numeric_limits<size_t>::max() / 2)
     fail(ErrorKind::bad_checkpoint, "{}: bytes {} to {} wanted, the file has {}", path_.string(), offset,
          offset + length, size_);
@@ -95,7 +95,7 @@ std::shared_ptr<MappedRange> File::map(uint64_t offset, uint64_t length) const {
   void* base = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_,
                       static_cast<off_t>(first));
   if (base == MAP_FAILED) fail_system("map", path_, errno);
-  ::madvise(base, mapped, MADV_WILLNEED);
+  if (whole) ::madvise(base, mapped, MADV_WILLNEED);
   return std::make_shared<MappedRange>(base, mapped, static_cast<size_t>(lead), static_cast<size_t>(length));
 }
 

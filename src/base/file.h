@@ -44,7 +44,8 @@ class File {
   uint64_t size() const { return size_; }
   void read(uint64_t offset, std::span<std::byte> into) const;
   /// The range [offset, offset + length). Where `offset` is 8 or more, the 8 bytes before it are mapped too.
-  std::shared_ptr<MappedRange> map(uint64_t offset, uint64_t length) const;
+  /// `whole`: all of it will be read soon, so the system may read ahead.
+  std::shared_ptr<MappedRange> map(uint64_t offset, uint64_t length, bool whole = true) const;
 
  private:
   File(std::filesystem::path path, int descriptor, uint64_t size);

@@ -37,6 +37,8 @@ struct Checkpoint {
   size_t file_bytes = 0;
 };
 
+/// `path`: a folder with config.json and safetensors, a folder with exactly one GGUF model, a .gguf file, or any
+/// part of a -NNNNN-of-NNNNN.gguf set. not_found where there is nothing; unsupported for what we do not load.
 Checkpoint open_checkpoint(const std::filesystem::path& path);
 
 }  // namespace mlxcel

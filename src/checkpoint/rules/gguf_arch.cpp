@@ -1,0 +1,247 @@
+// The table of tables, and what every architecture needs: common keys, special ids, names to tensors.
+#include "checkpoint/rules/gguf_arch.h"
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <limits>
+#include <nlohmann/json.hpp>
+#include <set>
+#include <utility>
+
+#include "base/error.h"
+#include "checkpoint/formats/gguf_blocks.h"
+#include "checkpoint/rules/gguf_tables.h"
+#include "checkpoint/rules/pattern.h"
+#include "tensor/external.h"
+
+namespace mlxcel {
+
+namespace {
+
+using json = nlohmann::json;
+
+constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+
+/// A key that is one integer, or a list of equal ones (some converters write one value per layer).
+std::optional<int64_t> uniform_integer(const GgufMetadata& metadata, const std::string& key) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) return std::nullopt;
+  const auto* list = std::get_if<GgufArray>(&found->second.value);
+  if (!list) return gguf_integer(metadata, key, 0, kMaxInt);
+  const auto* numbers = std::get_if<std::vector<int64_t>>(list);
+  if (!numbers || numbers->empty()) fail(ErrorKind::bad_checkpoint, "GGUF key {}: expected integers", key);
+  for (const int64_t number : *numbers)
+    if (number != numbers->front())
+      fail(ErrorKind::unsupported, "GGUF key {}: differs between layers, which is not supported", key);
+  if (numbers->front() < 0 || numbers->front() > kMaxInt)
+    fail(ErrorKind::bad_checkpoint, "GGUF key {}: expected 0 to {}, found {}", key, kMaxInt, numbers->front());
+  return numbers->front();
+}
+
+/// A float32 of the file as the shortest decimal that reads back to it: 1e-05, not 9.99999974e-06.
+double as_written(double value) {
+  const auto narrow = static_cast<float>(value);
+  if (static_cast<double>(narrow) != value) return value;
+  return std::stod(fmt::format("{}", narrow));
+}
+
+void read_keys(const GgufFacts& facts, std::span<const GgufKey> keys, json& config) {
+  for (const GgufKey& key : keys) {
+    const std::string name = facts.prefix + key.gguf;
+    if (key.kind == GgufKey::Kind::integer) {
+      if (const auto value = uniform_integer(facts.file.metadata, name)) config[key.hf] = *value;
+    } else if (const auto value = gguf_number(facts.file.metadata, name)) {
+      config[key.hf] = as_written(*value);
+    }
+    if (key.required && !config.contains(key.hf))
+      fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: missing", facts.file.first.string(), name);
+  }
+}
+
+void read_special_ids(const GgufMetadata& metadata, json& config) {
+  constexpr std::pair<const char*, const char*> ids[] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
+                                                         {"tokenizer.ggml.eos_token_id", "eos_token_id"},
+                                                         {"tokenizer.ggml.padding_token_id", "pad_token_id"}};
+  for (const auto& [gguf, hf] : ids)
+    if (const auto id = gguf_integer(metadata, gguf, 0, kMaxInt)) config[hf] = *id;
+}
+
+/// Undoes a change on dense values; f32 out.
+Weight changed(Weight weight, const std::string& where, float (*change)(float)) {
+  if (weight.quantized() || weight.data.dtype() != mx::float32)
+    fail(ErrorKind::unsupported, "{}: expected F32 values", where);
+  array out = allocated(weight.shape, mx::float32);
+  const float* from = std::as_const(weight.data).data<float>();
+  float* to = out.data<float>();
+  for (size_t i = 0; i < out.size(); ++i) to[i] = change(from[i]);
+  weight.data = out;
+  return weight;
+}
+
+Shape published_shape(const Shape& shape, GgufChange change) {
+  if (change == GgufChange::convolution && shape.size() == 2) return {shape[0], 1, shape[1]};
+  if (change != GgufChange::flatten && change != GgufChange::log_negated) return shape;
+  int64_t elements = 1;  // bounded by the file's own size
+  for (const int extent : shape) elements *= extent;
+  return {static_cast<int>(elements)};
+}
+
+/// The same memory under the published shape.
+Weight reshaped(Weight weight, GgufChange change) {
+  weight.shape = published_shape(weight.shape, change);
+  auto owner = std::make_shared<array>(weight.data);
+  std::byte* data = mutable_bytes(*owner);
+  const mx::Dtype dtype = owner->dtype();
+  weight.data = external(data, weight.shape, dtype, std::move(owner));
+  return weight;
+}
+
+class GgufSource final : public Source {
+ public:
+  struct Entry {
+    const GgufTensor* tensor;
+    GgufChange change;
+    std::string gguf_name;
+  };
+
+  GgufSource(const GgufContents& file, const GgufArch& arch, int heads, int kv_heads)
+      : tensors_(file.tensors), heads_(heads), kv_heads_(kv_heads), path_(file.first.string()) {
+    for (const auto& [name, tensor] : tensors_) {
+      bool named = false;
+      for (const GgufName& row : arch.names) {
+        const auto captures = match(row.gguf, name);
+        if (!captures) continue;
+        named = true;
+        if (*row.hf == '\0') break;
+        const std::string target = fill(row.hf, *captures);
+        if (!entries_.emplace(target, Entry{&tensor, row.change, name}).second)
+          fail(ErrorKind::bad_checkpoint, "{}: two tensors become {}", path_, target);
+        if (row.change == GgufChange::flatten || row.change == GgufChange::convolution) check_dense(name, tensor);
+        if (row.change == GgufChange::unpermute_q) check_heads(name, tensor, heads_);
+        if (row.change == GgufChange::unpermute_k) check_heads(name, tensor, kv_heads_);
+        break;
+      }
+      if (!named)
+        fail(ErrorKind::bad_checkpoint, "{}: {} is not a tensor of a {} model", path_, name, arch.name);
+    }
+  }
+
+  std::vector<std::string> names() const override {
+    std::vector<std::string> out;
+    for (const auto& [name, entry] : entries_) out.push_back(name);
+    return out;
+  }
+
+  std::optional<WeightInfo> find(const std::string& name) const override {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) return std::nullopt;
+    WeightInfo info = describe_gguf_tensor(*found->second.tensor);
+    info.shape = published_shape(info.shape, found->second.change);
+    return info;
+  }
+
+  Weight load(const std::string& name) override {
+    const auto found = entries_.find(name);
+    if (found == entries_.end()) fail(ErrorKind::not_found, "{}: not in {}", name, path_);
+    const auto& [tensor, change, gguf_name] = found->second;
+    const std::string where = path_ + ": " + gguf_name;
+    switch (change) {
+      case GgufChange::none: return load_gguf_tensor(*tensor, name);
+      case GgufChange::unpermute_q: return load_gguf_tensor(*tensor, name, halves(*tensor, heads_));
+      case GgufChange::unpermute_k: return load_gguf_tensor(*tensor, name, halves(*tensor, kv_heads_));
+      case GgufChange::minus_one:
+        return changed(load_gguf_tensor(*tensor, name), where, [](float x) { return x - 1.0f; });
+      case GgufChange::log_negated:
+        return reshaped(changed(load_gguf_tensor(*tensor, name), where, [](float x) { return std::log(-x); }), change);
+      case GgufChange::flatten:
+      case GgufChange::convolution: return reshaped(load_gguf_tensor(*tensor, name), change);
+    }
+    fail(ErrorKind::internal, "{}: no such change", where);
+  }
+
+ private:
+  void check_heads(const std::string& name, const GgufTensor& tensor, int heads) const {
+    const int rows = tensor.shape[0];
+    if (heads < 1 || rows % heads != 0 || rows / heads % 2 != 0 || tensor.shape.size() > 2)
+      fail(ErrorKind::bad_checkpoint, "{}: {}: {} rows do not make {} heads of even width", path_, name, rows, heads);
+  }
+
+  void check_dense(const std::string& name, const GgufTensor& tensor) const {
+    size_t elements = 1;
+    for (const int extent : tensor.shape) elements *= static_cast<size_t>(extent);
+    if (tensor.type->elements != 1 || elements > static_cast<size_t>(kMaxInt))
+      fail(ErrorKind::bad_checkpoint, "{}: {}: expected a small dense tensor, found {} {}", path_, name,
+           tensor.type->name, to_string(tensor.shape));
+  }
+
+  /// The file holds row pair (2i, 2i + 1) of a head where the published matrix holds (i, i + half). A bias is
+  /// one row of the file, so its elements are what moves.
+  static RowOrder halves(const GgufTensor& tensor, int heads) {
+    const int64_t width = tensor.shape[0] / heads, half = width / 2;
+    return [width, half](int64_t row) {
+      const int64_t head = row / width, within = row % width;
+      return head * width + within % half * 2 + within / half;
+    };
+  }
+
+  std::map<std::string, GgufTensor> tensors_;
+  std::map<std::string, Entry> entries_;
+  int heads_, kv_heads_;
+  std::string path_;
+};
+
+}  // namespace
+
+bool GgufFacts::has_tensor(std::string_view name) const { return file.tensors.contains(std::string(name)); }
+
+std::optional<int64_t> GgufFacts::integer(std::string_view key, int64_t low, int64_t high) const {
+  return gguf_integer(file.metadata, prefix + std::string(key), low, high);
+}
+
+std::optional<double> GgufFacts::number(std::string_view key) const {
+  const auto value = gguf_number(file.metadata, prefix + std::string(key));
+  return value ? std::optional(as_written(*value)) : std::nullopt;
+}
+
+const GgufArch* find_gguf_arch(std::string_view name) {
+  static const std::array<const GgufArch*, 8> table{&gguf_llama(), &gguf_qwen2(),  &gguf_qwen3(), &gguf_qwen3moe(),
+                                                    &gguf_gemma3(), &gguf_gpt2(), &gguf_mamba2(), &gguf_bert()};
+  const auto found = std::find_if(table.begin(), table.end(), [&](const GgufArch* arch) { return arch->name == name; });
+  return found == table.end() ? nullptr : *found;
+}
+
+std::string gguf_config_json(const GgufContents& file) {
+  const std::string path = file.first.string();
+  const auto name = gguf_string(file.metadata, "general.architecture");
+  if (!name) fail(ErrorKind::bad_checkpoint, "{}: GGUF key general.architecture: missing", path);
+  if (*name == "clip")
+    fail(ErrorKind::unsupported, "{}: an mmproj file is not a model; images need the safetensors folder", path);
+  const GgufArch* arch = find_gguf_arch(*name);
+  if (!arch)
+    fail(ErrorKind::unsupported, "{}: general.architecture \"{}\": {}", path, *name,
+         known_to_gguf(*name) ? "GGUF files of this family are not mapped yet; use a safetensors folder"
+                              : "unknown architecture");
+  const GgufFacts facts{file, *name + "."};
+  json config = {{"model_type", arch->model_type}, {"architectures", {arch->hf_class}}};
+  read_keys(facts, arch->keys, config);
+  read_special_ids(file.metadata, config);
+  const auto embedding = file.tensors.find("token_embd.weight");
+  if (embedding == file.tensors.end() || embedding->second.shape.size() != 2)
+    fail(ErrorKind::bad_checkpoint, "{}: token_embd.weight: expected a matrix, found {}", path,
+         embedding == file.tensors.end() ? "nothing" : to_string(embedding->second.shape));
+  config["vocab_size"] = embedding->second.shape[0];
+  config["tie_word_embeddings"] = !facts.has_tensor("output.weight");
+  if (arch->complete) arch->complete(facts, config);
+  return config.dump();
+}
+
+std::shared_ptr<Source> gguf_source(const GgufContents& file, const std::string& config_json) {
+  const GgufArch* arch = find_gguf_arch(gguf_string(file.metadata, "general.architecture").value_or(""));
+  if (!arch) fail(ErrorKind::internal, "{}: no table for its architecture", file.first.string());
+  const json config = json::parse(config_json);
+  const int heads = config.value("num_attention_heads", 0);
+  return std::make_shared<GgufSource>(file, *arch, heads, config.value("num_key_value_heads", heads));
+}
+
+}  // namespace mlxcel

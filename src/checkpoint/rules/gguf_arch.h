@@ -1,0 +1,77 @@
+// How one general.architecture of GGUF is spelled as a Hugging Face checkpoint: config keys, tensor names and
+// what the converter did to the values. One table per architecture, each in its own file.
+// Source of names and of the conversions: llama.cpp (gguf-py constants, convert_hf_to_gguf).
+// Thread: any; tables are immutable.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <nlohmann/json_fwd.hpp>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "checkpoint/formats/gguf_file.h"
+#include "checkpoint/source.h"
+
+namespace mlxcel {
+
+struct GgufKey {
+  enum class Kind { integer, number };
+  const char* gguf;  // without the architecture's prefix: "attention.head_count"
+  const char* hf;    // "num_attention_heads"
+  Kind kind = Kind::integer;
+  bool required = false;
+};
+
+/// What turns the file's values back into the published ones.
+enum class GgufChange {
+  none,
+  unpermute_q,  // rows of adjacent rotary pairs back to halves, num_attention_heads heads
+  unpermute_k,  // the same over num_key_value_heads
+  minus_one,    // norm weights that hold the +1
+  log_negated,  // ssm_a = -exp(A_log), [heads, 1] for [heads]
+  flatten,      // [heads, 1] for [heads], [groups, width] for [groups * width]
+  convolution,  // [channels, taps] for [channels, 1, taps]
+};
+
+struct GgufName {
+  const char* gguf;  // pattern: "blk.#.attn_q.weight"
+  const char* hf;    // "model.layers.#.self_attn.q_proj.weight"; "" = read into the config, or derivable
+  GgufChange change = GgufChange::none;
+};
+
+struct GgufFacts {
+  const GgufContents& file;
+  std::string prefix;  // "llama."
+  bool has_tensor(std::string_view name) const;
+  std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
+  std::optional<double> number(std::string_view key) const;
+};
+
+struct GgufArch {
+  const char* name;
+  const char* model_type;
+  const char* hf_class;
+  std::span<const GgufKey> keys;
+  std::span<const GgufName> names;
+  /// What no table row says: constants, values that depend on others. May be null.
+  void (*complete)(const GgufFacts& facts, nlohmann::json& config) = nullptr;
+};
+
+const GgufArch* find_gguf_arch(std::string_view name);
+/// Architectures that exist in the format (to tell "not mapped yet" from "unknown").
+bool known_to_gguf(std::string_view name);
+
+/// config.json text of the file; unsupported for an architecture without a table.
+std::string gguf_config_json(const GgufContents& file);
+/// The file's tensors under Hugging Face names. bad_checkpoint for tensors no table row names.
+std::shared_ptr<Source> gguf_source(const GgufContents& file, const std::string& config_json);
+
+// Rows that the decoders of the llama kind share (gguf_decoder_rows.cpp), for use in their tables.
+std::span<const GgufKey> gguf_decoder_keys();
+/// head_dim, rope_theta, rope_scaling, partial_rotary_factor.
+void complete_gguf_rope(const GgufFacts& facts, nlohmann::json& config);
+
+}  // namespace mlxcel

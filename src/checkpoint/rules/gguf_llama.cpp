@@ -1,0 +1,47 @@
+// llama: Llama, Mistral, SmolLM. q and k rows are stored for adjacent-pair rotation.
+#include <nlohmann/json.hpp>
+
+#include "base/error.h"
+#include "checkpoint/rules/gguf_tables.h"
+
+namespace mlxcel {
+
+namespace {
+
+constexpr GgufName kNames[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight"},
+    {"output.weight", "lm_head.weight"},
+    {"rope_freqs.weight", ""},
+    {"blk.#.attn_rot_embd", ""},
+    {"blk.#.attn_norm.weight", "model.layers.#.input_layernorm.weight"},
+    {"blk.#.attn_q.weight", "model.layers.#.self_attn.q_proj.weight", GgufChange::unpermute_q},
+    {"blk.#.attn_q.bias", "model.layers.#.self_attn.q_proj.bias", GgufChange::unpermute_q},
+    {"blk.#.attn_k.weight", "model.layers.#.self_attn.k_proj.weight", GgufChange::unpermute_k},
+    {"blk.#.attn_k.bias", "model.layers.#.self_attn.k_proj.bias", GgufChange::unpermute_k},
+    {"blk.#.attn_v.*", "model.layers.#.self_attn.v_proj.*"},
+    {"blk.#.attn_output.*", "model.layers.#.self_attn.o_proj.*"},
+    {"blk.#.ffn_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
+    {"blk.#.ffn_gate.*", "model.layers.#.mlp.gate_proj.*"},
+    {"blk.#.ffn_up.*", "model.layers.#.mlp.up_proj.*"},
+    {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
+};
+
+void complete(const GgufFacts& facts, nlohmann::json& config) {
+  if (facts.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
+    fail(ErrorKind::unsupported, "{}: general.architecture \"llama\" with experts (mixtral) is not mapped yet",
+         facts.file.first.string());
+  complete_gguf_rope(facts, config);
+  config["hidden_act"] = "silu";
+  config["attention_bias"] = facts.has_tensor("blk.0.attn_q.bias");
+  config["mlp_bias"] = facts.has_tensor("blk.0.ffn_gate.bias");
+}
+
+}  // namespace
+
+const GgufArch& gguf_llama() {
+  static const GgufArch arch{"llama", "llama", "LlamaForCausalLM", gguf_decoder_keys(), kNames, complete};
+  return arch;
+}
+
+}  // namespace mlxcel
