@@ -1,6 +1,7 @@
 // The ragged step: the tokens of any number of rows, and what each row remembers (docs/adr/0001).
 // Owner: the engine loop builds a Step for one model, the model's parts read it, then it is dropped.
-// Thread: model thread. Failure: reserve() throws out_of_memory before any graph exists.
+// Thread: model thread. Failure: add() throws out_of_memory before any graph exists. A step that is dropped
+// without commit() leaves its rows as they were: what was written lies behind their ends.
 #pragma once
 
 #include <memory>
@@ -26,7 +27,13 @@ struct StepRow {
 
 class Step {
  public:
-  /// Adds a row of tokens that follow what `state` holds; reserves its pages. `state` may be null.
+  Step();
+  ~Step();
+  Step(const Step&) = delete;
+  Step& operator=(const Step&) = delete;
+
+  /// Adds a row of at least one token that follow what `state` holds; reserves its pages. `state` may be
+  /// null; a state may stand in one row only.
   void add(RowState* state, std::span<const int32_t> tokens, Wants wants);
   /// Call once after the last add(): makes the arrays below.
   void seal();
@@ -51,6 +58,10 @@ class Step {
   /// After evaluation: every row's state now holds the step's tokens.
   void commit();
 
+  /// How attend() reaches a slot's pages; internal to this room.
+  struct Pages;
+  Pages& pages();
+
  private:
   std::vector<int32_t> ids_;
   std::vector<int32_t> position_ids_;
@@ -58,6 +69,8 @@ class Step {
   std::vector<int> offsets_{0};
   std::vector<int> wanted_;
   std::optional<array> tokens_, positions_;
+  std::vector<std::optional<array>> recurrent_;  // new values by slot
+  std::unique_ptr<Pages> pages_;
 };
 
 }  // namespace mlxcel

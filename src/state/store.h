@@ -1,11 +1,13 @@
 // What a row remembers per layer: pages of keys and values, recurrent state. A model's parts declare what
 // they keep while they are built (StateLayout); a StateStore then holds the pools, and hands out RowStates.
 // Owner: the loaded model owns the store, the engine's sequences own RowStates (which must not outlive it).
-// Thread: model thread. Failure: out_of_memory with both numbers when the page budget is spent.
+// Thread: model thread. Failure: out_of_memory with both numbers when the page budget is spent; what threw
+// changed nothing.
 #pragma once
 
 #include <cstddef>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,6 +16,8 @@
 namespace mlxcel {
 
 inline constexpr int kPageTokens = 32;
+/// Tokens behind the end that a row of windowed layers can always be truncated by.
+inline constexpr int kRollbackTokens = 64;
 
 struct KvSpec {
   int kv_heads = 0;
@@ -44,6 +48,13 @@ class StateLayout {
 
 class StateStore;
 
+/// The recurrent part of a row after `length` tokens, in buffers of its own.
+struct RecurrentSnapshot {
+  int length = 0;
+  std::vector<std::optional<array>> states;  // per recurrent slot; none: still zero
+  size_t bytes() const;
+};
+
 /// One sequence's memory. Movable, not copyable; fork() shares pages copy-on-write.
 class RowState {
  public:
@@ -55,9 +66,15 @@ class RowState {
   /// Room for `count` more tokens; private copies of shared pages that will be written.
   void reserve(int count);
   void advance(int count);
-  /// Forgets tokens from `length` on. Throws unsupported for recurrent layouts (snapshots do that).
+  /// Forgets tokens from `length` on. Throws unsupported for recurrent layouts (snapshots do that; 0 is
+  /// allowed) and where a windowed layer has let go of keys it would need: up to kRollbackTokens always work.
   void truncate(int length);
   RowState fork() const;
+
+  /// Recurrent state as it is now; evaluates it.
+  RecurrentSnapshot snapshot() const;
+  /// Back to the moment of `snapshot`, whose tokens this row (or the one it was forked from) holds.
+  void restore(const RecurrentSnapshot& snapshot);
 
   struct Impl;
   Impl& impl() { return *impl_; }
@@ -70,7 +87,7 @@ class RowState {
 
 struct StoreOptions {
   mx::Dtype kv_dtype = mx::float16;  // f16, bf16 or f32
-  size_t max_tokens = 0;             // page budget in tokens over all rows; 0: what memory allows
+  size_t max_tokens = 0;             // page budget in tokens over all rows; 0: half of available memory
 };
 
 class StateStore {
@@ -83,8 +100,12 @@ class StateStore {
   RowState make_row();
   const StateLayout& layout() const;
   mx::Dtype kv_dtype() const;
+  /// Pages hold kPageTokens tokens of every layer. A layout without keys and values has no pages: all 0.
   int pages_free() const;
   int pages_total() const;
+  /// Pages that a row of that many tokens takes at most (compare with pages_free()).
+  int pages_for(size_t tokens) const;
+  /// Memory that pages have taken so far; freed pages are used again before new memory is.
   size_t bytes() const;
 
   struct Impl;

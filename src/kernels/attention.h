@@ -1,0 +1,61 @@
+// Attention over pages of 32 keys, as nodes of MLX's graph: writes the step's keys and values into their
+// rows' pages in place, then every query attends. Online softmax page by page, cut at fixed 256-key segments
+// that are merged in order, so a query's result depends on its row alone, bit for bit.
+// Layout of a page, per kv head: keys [key_dim][32 tokens], then values [32 tokens][value_dim].
+// Thread: model thread (graph building). Owner of the pages: `state`; nodes keep them alive.
+// Source: online softmax, Milakov & Gimelshein 2018; Dao et al. 2022.
+#pragma once
+
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/isa/attention_call.h"
+#include "tensor/tensor.h"
+
+namespace mlxcel::kernels {
+
+PageType page_type(mx::Dtype dtype);
+
+/// The part of a page that one layer's keys and values take.
+struct PageBlocks {
+  PageType type = PageType::f16;
+  int kv_heads = 0, key_dim = 0, value_dim = 0;
+  size_t head_bytes = 0;    // one kv head's block
+  size_t value_offset = 0;  // of the values inside it
+  size_t bytes() const { return static_cast<size_t>(kv_heads) * head_bytes; }
+};
+PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim);
+
+/// Memory of pages as one layer sees it.
+struct PagePool {
+  char* layer = nullptr;  // the layer's part of page 0
+  size_t page_bytes = 0;
+  PageBlocks blocks;
+  std::shared_ptr<const void> owner;
+};
+
+/// A step's rows and the pages that hold them; shared by the layers of a page group.
+struct AttentionRows {
+  std::vector<AttentionRow> rows;
+  std::vector<int32_t> tables;
+};
+
+struct AttentionForm {
+  int heads = 0;
+  int window = 0;  // 0: none; W: query i sees keys i-W+1 … i
+  float scale = 1.0f;
+  float softcap = 0.0f;
+};
+
+/// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim] f32, sinks
+/// [heads] f32 or none -> [tokens, heads * value_dim] f32. CPU only.
+array paged_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
+                      const PagePool& pool, std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
+
+/// The same without memory and causality: tokens offsets[r] .. offsets[r + 1] - 1 see each other.
+array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
+                        const std::vector<int>& offsets, const AttentionForm& form);
+
+}  // namespace mlxcel::kernels

@@ -1,0 +1,126 @@
+#include "state/attend.h"
+
+#include <cmath>
+#include <limits>
+
+#include "base/error.h"
+#include "state/pages.h"
+#include "state/step_pages.h"
+
+namespace mlxcel {
+namespace {
+
+/// softmax(q k^T) v of one row, in plain operations. q [count, heads, key_dim], k [kv_heads, keys, key_dim],
+/// v [kv_heads, keys, value_dim], mask [count, keys] bool or none -> [count, heads * value_dim].
+array attend_row(const array& q, const array& k, const array& v, const std::optional<array>& mask,
+                 const AttendOptions& options) {
+  const int count = q.shape(0), heads = q.shape(1), kv_heads = k.shape(0), keys = k.shape(1), group = heads / kv_heads;
+  const auto grouped = mx::transpose(mx::reshape(q * array(options.scale), {count, kv_heads, group, -1}), {1, 2, 0, 3});
+  array scores = mx::matmul(mx::reshape(grouped, {kv_heads, group * count, -1}), mx::swapaxes(k, 1, 2));
+  if (options.softcap > 0.0f) scores = mx::tanh(scores / array(options.softcap)) * array(options.softcap);
+  scores = mx::reshape(scores, {kv_heads, group, count, keys});
+  if (mask) scores = mx::where(*mask, scores, array(-std::numeric_limits<float>::infinity()));
+  if (options.sinks) {
+    const array sinks = mx::reshape(mx::astype(*options.sinks, mx::float32), {kv_heads, group, 1, 1});
+    scores = mx::concatenate({scores, mx::broadcast_to(sinks, {kv_heads, group, count, 1})}, 3);
+  }
+  array weights = mx::softmax(scores, -1);
+  if (options.sinks) weights = mx::slice(weights, {0, 0, 0, 0}, {kv_heads, group, count, keys});
+  array out = mx::matmul(mx::reshape(weights, {kv_heads, group * count, keys}), v);
+  out = mx::transpose(mx::reshape(out, {kv_heads, group, count, -1}), {2, 0, 1, 3});
+  return mx::reshape(out, {count, -1});
+}
+
+array rows_of(const array& x, int first, int count) {
+  return mx::slice(x, {first, 0, 0}, {first + count, x.shape(1), x.shape(2)});
+}
+
+/// New keys or values [tokens, kv_heads, dim] at their places in a pool [pages, kv_heads, 32, dim].
+array written(const array& pool, const array& x, const std::pair<array, array>& places) {
+  const array updates = mx::reshape(mx::astype(x, pool.dtype()), {x.shape(0), 1, x.shape(1), 1, x.shape(2)});
+  return mx::scatter(pool, {places.first, places.second}, updates, {0, 2});
+}
+
+/// Pages of a pool, as [kv_heads, keys, dim] f32.
+array gathered(const array& pool, const array& pages) {
+  const array taken = mx::transpose(mx::take(pool, pages, 0), {1, 0, 2, 3});
+  return mx::astype(mx::reshape(taken, {pool.shape(1), -1, pool.shape(3)}), mx::float32);
+}
+
+array attend_reference(const array& q, const array& k, const array& v, Step& step, int slot,
+                       const AttendOptions& options) {
+  Step::Pages& pages = step.pages();
+  KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
+  const int window = pages.store->groups[static_cast<size_t>(place.group)].window();
+  const auto& places = pages.places_of(step, place.group);
+  // The pool's only reference moves into the graph, so that the scatter may write where it lies.
+  const auto replace = [&](std::optional<array>& pool, const array& x) {
+    const array before = *std::exchange(pool, std::nullopt);
+    pool = written(before, x, places);
+  };
+  replace(place.keys, k);
+  replace(place.values, v);
+  pages.written.push_back({slot, *place.keys, *place.values});
+
+  std::vector<array> outs;
+  for (const StepRow& row : step.rows()) {
+    const auto& table = row.state->impl().tables[static_cast<size_t>(place.group)];
+    const int end = row.position + row.count;
+    const int oldest = window > 0 ? std::max(0, row.position - window + 1) : 0;
+    const int from = oldest / kPageTokens, to = (end + kPageTokens - 1) / kPageTokens;
+    const array ids(table.begin() + from, Shape{to - from}, mx::int32);
+    const array keys = mx::reshape(mx::arange(from * kPageTokens, to * kPageTokens), {1, -1});
+    const array queries = mx::reshape(mx::arange(row.position, end), {-1, 1});
+    array mask = mx::less_equal(keys, queries);
+    if (window > 0) mask = mx::logical_and(mask, mx::greater(keys, queries - array(window)));
+    // Behind the row's end a page may hold another row's old values; 0 * inf must not get in.
+    const array held = mx::reshape(mx::less(mx::arange(from * kPageTokens, to * kPageTokens), array(end)), {1, -1, 1});
+    const array values = mx::where(held, gathered(*place.values, ids), array(0.0f));
+    outs.push_back(attend_row(rows_of(q, row.first, row.count), gathered(*place.keys, ids), values, mask, options));
+  }
+  return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
+}
+
+kernels::AttentionForm form_of(const array& q, int window, const AttendOptions& options) {
+  return {q.shape(1), window, options.scale, options.softcap};
+}
+
+void check(const array& q, const array& k, const array& v, const Step& step) {
+  if (q.ndim() != 3 || k.ndim() != 3 || v.ndim() != 3 || q.shape(0) != step.count() || k.shape(0) != step.count() ||
+      v.shape(0) != step.count() || k.shape(1) < 1 || q.shape(1) % k.shape(1) != 0 || v.shape(1) != k.shape(1) ||
+      q.shape(2) != k.shape(2))
+    fail(ErrorKind::internal, "attend: q {}, k {}, v {} in a step of {} tokens", to_string(q.shape()),
+         to_string(k.shape()), to_string(v.shape()), step.count());
+}
+
+}  // namespace
+
+array attend(const array& q, const array& k, const array& v, Step& step, int slot, const AttendOptions& options) {
+  check(q, k, v, step);
+  Step::Pages& pages = step.pages();
+  StateStore::Impl& store = *pages.store;
+  const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
+  if (k.shape(1) != spec.kv_heads || k.shape(2) != spec.key_dim || v.shape(2) != spec.value_dim)
+    fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}", to_string(k.shape()),
+         to_string(v.shape()), slot, spec.kv_heads, spec.key_dim, spec.value_dim);
+  if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);
+  const KvPlace& place = store.places[static_cast<size_t>(slot)];
+  const PageGroup& group = store.groups[static_cast<size_t>(place.group)];
+  const kernels::PagePool pool{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes,
+                               place.blocks, group.memory};
+  return kernels::paged_attention(q, k, v, options.sinks, pool, pages.rows_of(step, place.group),
+                                  form_of(q, spec.window, options));
+}
+
+array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options) {
+  check(q, k, v, step);
+  if (kernel_mode() == KernelMode::native)
+    return kernels::two_way_attention(q, k, v, options.sinks, step.offsets(), form_of(q, 0, options));
+  std::vector<array> outs;
+  for (const StepRow& row : step.rows())
+    outs.push_back(attend_row(rows_of(q, row.first, row.count), mx::swapaxes(rows_of(k, row.first, row.count), 0, 1),
+                              mx::swapaxes(rows_of(v, row.first, row.count), 0, 1), std::nullopt, options));
+  return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
+}
+
+}  // namespace mlxcel
