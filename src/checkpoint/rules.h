@@ -1,7 +1,9 @@
-// Weight rules as data: how a checkpoint's tensors become the names and shapes that parts ask for. Patterns:
-// `*` matches within or across dots, `#` matches a decimal index; both are carried to the target in order.
-// Rules apply in order, lazily, tensor by tensor; `inspect` prints them.
-// Failure: bad_checkpoint naming rule and tensor.
+// Weight rules as data: how a checkpoint's tensors become the names and shapes that parts ask for. Patterns
+// cover whole names: `*` matches any run, dots included, `#` a decimal index; each kind is carried to the
+// target in order (stack keeps the last `#` for itself). Names are settled and checked from headers at once;
+// data moves when a tensor is loaded. Quantised weights keep their planes through every rule but transpose
+// and add_constant, which are for dense ones. `inspect` prints the rules.
+// Thread: any; loading is plain memory work. Failure: bad_checkpoint naming rule and tensor.
 #pragma once
 
 #include <memory>
@@ -26,10 +28,12 @@ struct Rule {
 Rule rename(std::string from, std::string to);
 /// Tensors numbered by `#` become one with a new leading axis; the numbers must be 0..n-1.
 Rule stack(std::string from, std::string to);
+/// Cuts axis 0 (rows of codes and scales alike) into pieces of the given sizes, which must add up.
 Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes = {});
 /// Swaps the last two axes of a dense tensor (Conv1D of GPT-2).
 Rule transpose(std::string pattern);
 Rule drop(std::string pattern);
+/// Adds to every value of a dense float tensor; the result is f32.
 Rule add_constant(std::string pattern, float constant);
 
 /// A source seen through rules.

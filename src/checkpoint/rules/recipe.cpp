@@ -1,0 +1,215 @@
+#include "checkpoint/rules/recipe.h"
+
+#include <algorithm>
+#include <cstring>
+#include <functional>
+#include <utility>
+
+#include "base/error.h"
+#include "tensor/external.h"
+
+namespace mlxcel {
+
+namespace {
+
+class Leaf final : public Recipe {
+ public:
+  Leaf(std::shared_ptr<Source> source, std::string name) : source_(std::move(source)), name_(std::move(name)) {}
+  WeightInfo info() const override {
+    auto found = source_->find(name_);
+    if (!found) fail(ErrorKind::internal, "{}: listed but not found", name_);
+    return *std::move(found);
+  }
+  Weight load() override { return source_->load(name_); }
+
+ private:
+  std::shared_ptr<Source> source_;
+  std::string name_;
+};
+
+/// A new leading axis over arrays of one shape and type.
+array stack_planes(const std::vector<Weight>& parts, const std::function<const array&(const Weight&)>& plane) {
+  const array& first = plane(parts.front());
+  Shape shape = first.shape();
+  shape.insert(shape.begin(), static_cast<int>(parts.size()));
+  array out = allocated(shape, first.dtype());
+  std::byte* to = mutable_bytes(out);
+  for (const Weight& part : parts) {
+    const array& from = plane(part);
+    if (from.shape() != first.shape() || from.dtype() != first.dtype())
+      fail(ErrorKind::bad_checkpoint, "{}: differs in type or shape from {}, with which it is stacked", part.name,
+           parts.front().name);
+    if (from.nbytes() > 0) std::memcpy(to, bytes_of(from), from.nbytes());
+    to += from.nbytes();
+  }
+  return out;
+}
+
+class Stacked final : public Recipe {
+ public:
+  Stacked(std::vector<RecipePtr> parts, WeightInfo info) : parts_(std::move(parts)), info_(std::move(info)) {}
+  WeightInfo info() const override { return info_; }
+  Weight load() override {
+    std::vector<Weight> loaded;
+    loaded.reserve(parts_.size());
+    for (const RecipePtr& part : parts_) loaded.push_back(part->load());
+    const Weight& first = loaded.front();
+    Weight out{"", info_.shape, stack_planes(loaded, [](const Weight& w) -> const array& { return w.data; }),
+               std::nullopt, std::nullopt, first.format};
+    for (const Weight& part : loaded)
+      if (part.format != first.format || part.scales.has_value() != first.scales.has_value() ||
+          part.biases.has_value() != first.biases.has_value())
+        fail(ErrorKind::bad_checkpoint, "{}: stored otherwise than {}, with which it is stacked", part.name,
+             first.name);
+    if (first.scales) out.scales = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.scales; });
+    if (first.biases) out.biases = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.biases; });
+    return out;
+  }
+
+ private:
+  std::vector<RecipePtr> parts_;
+  WeightInfo info_;
+};
+
+class Piece final : public Recipe {
+ public:
+  Piece(RecipePtr whole, int begin, int count) : whole_(std::move(whole)), begin_(begin), count_(count) {}
+  WeightInfo info() const override {
+    WeightInfo info = whole_->info();
+    const auto rows = static_cast<size_t>(std::max(info.shape[0], 1));
+    info.bytes = info.bytes / rows * static_cast<size_t>(count_);
+    info.shape[0] = count_;
+    return info;
+  }
+  Weight load() override {
+    Weight out = whole_->load();
+    out.shape[0] = count_;
+    out.data = row_view(out.data, begin_, count_);
+    if (out.scales) out.scales = row_view(*out.scales, begin_, count_);
+    if (out.biases) out.biases = row_view(*out.biases, begin_, count_);
+    return out;
+  }
+
+ private:
+  RecipePtr whole_;
+  int begin_, count_;
+};
+
+Shape swapped(Shape shape) {
+  std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
+  return shape;
+}
+
+template <class T>
+void transpose_matrix(const T* from, T* to, int rows, int columns) {
+  constexpr int kTile = 32;
+  for (int r = 0; r < rows; r += kTile)
+    for (int c = 0; c < columns; c += kTile)
+      for (int i = r; i < std::min(r + kTile, rows); ++i)
+        for (int k = c; k < std::min(c + kTile, columns); ++k)
+          to[static_cast<size_t>(k) * static_cast<size_t>(rows) + static_cast<size_t>(i)] =
+              from[static_cast<size_t>(i) * static_cast<size_t>(columns) + static_cast<size_t>(k)];
+}
+
+class Transposed final : public Recipe {
+ public:
+  explicit Transposed(RecipePtr dense) : dense_(std::move(dense)) {}
+  WeightInfo info() const override {
+    WeightInfo info = dense_->info();
+    info.shape = swapped(info.shape);
+    return info;
+  }
+  Weight load() override {
+    Weight from = dense_->load();
+    const int rows = from.shape[from.shape.size() - 2], columns = from.shape[from.shape.size() - 1];
+    array out = allocated(swapped(from.shape), from.data.dtype());
+    const size_t matrix = static_cast<size_t>(rows) * static_cast<size_t>(columns) * from.data.itemsize();
+    const size_t count = matrix > 0 ? from.data.nbytes() / matrix : 0;
+    for (size_t i = 0; i < count; ++i) {
+      const std::byte* source = bytes_of(from.data) + i * matrix;
+      std::byte* target = mutable_bytes(out) + i * matrix;
+      switch (from.data.itemsize()) {
+        case 1: transpose_as<uint8_t>(source, target, rows, columns); break;
+        case 2: transpose_as<uint16_t>(source, target, rows, columns); break;
+        case 4: transpose_as<uint32_t>(source, target, rows, columns); break;
+        default: transpose_as<uint64_t>(source, target, rows, columns); break;
+      }
+    }
+    from.data = out;
+    from.shape = out.shape();
+    return from;
+  }
+
+ private:
+  template <class T>
+  static void transpose_as(const std::byte* from, std::byte* to, int rows, int columns) {
+    transpose_matrix(reinterpret_cast<const T*>(from), reinterpret_cast<T*>(to), rows, columns);
+  }
+  RecipePtr dense_;
+};
+
+class Shifted final : public Recipe {
+ public:
+  Shifted(RecipePtr dense, float constant) : dense_(std::move(dense)), constant_(constant) {}
+  WeightInfo info() const override {
+    WeightInfo info = dense_->info();
+    info.dtype = mx::float32;
+    return info;
+  }
+  Weight load() override {
+    Weight from = dense_->load();
+    array out = allocated(from.shape, mx::float32);
+    const array& data = from.data;
+    float* to = out.data<float>();
+    const auto add = [&](const auto* values) {
+      for (size_t i = 0; i < data.size(); ++i) to[i] = static_cast<float>(values[i]) + constant_;
+    };
+    switch (data.dtype().val()) {
+      case mx::Dtype::Val::float32: add(data.data<float>()); break;
+      case mx::Dtype::Val::float16: add(data.data<mx::float16_t>()); break;
+      case mx::Dtype::Val::bfloat16: add(data.data<mx::bfloat16_t>()); break;
+      default: fail(ErrorKind::internal, "{}: not a float tensor", from.name);
+    }
+    from.data = out;
+    return from;
+  }
+
+ private:
+  RecipePtr dense_;
+  float constant_;
+};
+
+}  // namespace
+
+RecipePtr leaf(std::shared_ptr<Source> source, std::string name) {
+  return std::make_shared<Leaf>(std::move(source), std::move(name));
+}
+
+RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names, const std::string& what) {
+  WeightInfo info = parts.front()->info();
+  const WeightInfo first = info;
+  for (size_t i = 1; i < parts.size(); ++i) {
+    const WeightInfo other = parts[i]->info();
+    if (other.shape != first.shape || other.format != first.format || other.dtype != first.dtype)
+      fail(ErrorKind::bad_checkpoint, "{}: {} is {} {}, {} is {} {}", what, names[0], first.stored_as,
+           to_string(first.shape), names[i], other.stored_as, to_string(other.shape));
+    info.bytes += other.bytes;
+  }
+  info.shape.insert(info.shape.begin(), static_cast<int>(parts.size()));
+  return std::make_shared<Stacked>(std::move(parts), std::move(info));
+}
+
+std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes) {
+  std::vector<RecipePtr> out;
+  int begin = 0;
+  for (const int size : sizes) {
+    out.push_back(std::make_shared<Piece>(whole, begin, size));
+    begin += size;
+  }
+  return out;
+}
+
+RecipePtr transposed(RecipePtr dense) { return std::make_shared<Transposed>(std::move(dense)); }
+RecipePtr shifted(RecipePtr dense, float constant) { return std::make_shared<Shifted>(std::move(dense), constant); }
+
+}  // namespace mlxcel

@@ -1,0 +1,28 @@
+// How one tensor of a ruled source comes about: a tree whose leaves are tensors of the source below.
+// Thread: any. Failure: bad_checkpoint naming the tensor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "checkpoint/source.h"
+
+namespace mlxcel {
+
+class Recipe {
+ public:
+  virtual ~Recipe() = default;
+  virtual WeightInfo info() const = 0;  // from headers
+  virtual Weight load() = 0;            // its name is the caller's affair
+};
+using RecipePtr = std::shared_ptr<Recipe>;
+
+RecipePtr leaf(std::shared_ptr<Source> source, std::string name);
+/// `what` names the rule in messages; names[i] is the tensor behind parts[i].
+RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names, const std::string& what);
+std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes);
+RecipePtr transposed(RecipePtr dense);
+RecipePtr shifted(RecipePtr dense, float constant);
+
+}  // namespace mlxcel
