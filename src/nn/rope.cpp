@@ -63,6 +63,8 @@ class Reader {
     if (dims.max_positions > 0) return dims.max_positions;
     fail(ErrorKind::bad_checkpoint, "{}: rope scaling needs {}", config_.where(), key);
   }
+  std::vector<float> list(const char* key) const { return keys_.block.get<std::vector<float>>(key); }
+  const std::string& where() const { return keys_.block.where(); }
   bool flag(const char* key, bool fallback) const { return keys_.block.get<bool>(key, fallback); }
 
  private:
@@ -126,6 +128,26 @@ float scale_yarn(std::vector<double>& frequencies, const Reader& keys, const Dim
   return static_cast<float>(magnitude(factor, 1.0));
 }
 
+/// A divisor for each frequency; returns the factor on the rotated values.
+float scale_longrope(std::vector<double>& frequencies, const Reader& keys, const Dims& dims) {
+  const auto factors = keys.list("short_factor");
+  if (keys.list("long_factor") != factors)
+    fail(ErrorKind::unsupported, "{}: longrope with other factors for long prompts is not supported yet",
+         keys.where());
+  if (factors.size() != frequencies.size())
+    fail(ErrorKind::bad_checkpoint, "{}: short_factor: expected {} numbers, found {}", keys.where(),
+         frequencies.size(), factors.size());
+  for (size_t i = 0; i < factors.size(); ++i) {
+    if (!(factors[i] > 0.0f) || !std::isfinite(factors[i]))
+      fail(ErrorKind::bad_checkpoint, "{}: short_factor: expected positive numbers, found {}", keys.where(), factors[i]);
+    frequencies[i] /= factors[i];
+  }
+  if (keys.has("attention_factor")) return keys.positive("attention_factor");
+  const double original = keys.original_positions(dims);
+  const double factor = keys.has("factor") ? keys.positive("factor") : dims.max_positions / original;
+  return factor <= 1.0 ? 1.0f : static_cast<float>(std::sqrt(1.0 + std::log(factor) / std::log(original)));
+}
+
 std::vector<float> narrowed(const std::vector<double>& values) { return {values.begin(), values.end()}; }
 
 }  // namespace
@@ -163,15 +185,12 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
     scale_llama3(frequencies, keys, dims);
   } else if (type == "yarn") {
     scale = scale_yarn(frequencies, keys, dims, theta, rotated);
+  } else if (type == "longrope" || type == "su") {
+    scale = scale_longrope(frequencies, keys, dims);
   } else if (type != "default" && !type.empty()) {
-    fail(ErrorKind::unsupported, "{}: rope_type \"{}\" is not supported: expected default, linear, llama3 or yarn",
-         config.where(), type);
-  }
-  if (!options.divisors.empty()) {
-    if (options.divisors.size() != frequencies.size())
-      fail(ErrorKind::bad_checkpoint, "{}: {} rope divisors, expected {}", config.where(), options.divisors.size(),
-           frequencies.size());
-    for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] /= options.divisors[i];
+    fail(ErrorKind::unsupported,
+         "{}: rope_type \"{}\" is not supported: expected default, linear, llama3, yarn or longrope", config.where(),
+         type);
   }
   return Rope(narrowed(frequencies), scale, options.interleaved);
 }

@@ -1,6 +1,7 @@
 // Rotary positions: the frequency table a config asks for, computed once, applied per token at its position.
 // Owner: value sharing the table. Thread: construction any, operator() model thread.
-// Sources: Su et al. 2021; linear (kaiokendev), NTK by parts "yarn" (Peng et al. 2023), llama3 (Llama 3.1);
+// Sources: Su et al. 2021; linear (kaiokendev), NTK by parts "yarn" (Peng et al. 2023), llama3 (Llama 3.1),
+// longrope (Ding et al. 2024) where one list of factors serves every length;
 // the config keys as transformers' rope utilities define them.
 // Failure: unsupported for an unknown rope_type, bad_checkpoint for values out of range.
 #pragma once
@@ -19,7 +20,6 @@ struct RopeOptions {
   float theta = 10000.0f;       // where the config names none
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + dims/2)
   std::string layer_type = {};  // which block of a rope_parameters table per layer type; empty: the only one
-  std::vector<float> divisors = {};  // of each frequency, the checkpoint's own (GGUF rope_freqs.weight); or empty
 };
 
 class Rope {

@@ -6,14 +6,6 @@ namespace mlxcel {
 
 namespace {
 
-/// Llama 3's frequency divisors as GGUF keeps them.
-std::vector<float> rope_divisors(const Weights& w, const Dims& d) {
-  if (!w.has("rope_freqs.weight")) return {};
-  const array values = w.tensor("rope_freqs.weight", {d.head_dim / 2});
-  if (!values.is_available()) return {};
-  return {values.data<float>(), values.data<float>() + values.size()};
-}
-
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
@@ -23,7 +15,7 @@ Decoder build(const Config& c, const Weights& w) {
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
   const bool mistral = c.get<std::string>("model_type") == "mistral";
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int) { return mistral && window > 0; });
-  const auto rope = Rope::from(c, d, {.divisors = rope_divisors(w, d)});
+  const auto rope = Rope::from(c, d);
 
   Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers))
