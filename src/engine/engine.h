@@ -30,7 +30,7 @@ class Busy : public Error {
 };
 
 struct EngineOptions {
-  std::filesystem::path model;
+  std::filesystem::path model = {};
   int context = 0;                    // window per sequence; 0: the model's, or what memory allows of it
   int parallel = 4;                   // sequences at once
   int prefill_chunk = 2048;           // prompt tokens per step; 0: whole prompts
@@ -38,9 +38,10 @@ struct EngineOptions {
   int max_token_gap_ms = 100;         // what a learned budget keeps a step under
   size_t max_queue = 256;             // waiting requests; beyond: Busy
   std::string kv_cache_mode = "fp16"; // fp16, f32 (tests)
-  std::string pooling;                // encoders: mean, cls, last, max; empty: the checkpoint's own
+  size_t max_kv_tokens = 0;           // pages for that many tokens over all sequences; 0: as memory allows
+  std::string pooling = {};           // encoders: mean, cls, last, max; empty: the checkpoint's own
   bool warmup = true;
-  std::function<void(size_t done, size_t total)> progress;
+  std::function<void(size_t done, size_t total)> progress = nullptr;
 };
 
 struct Request {
@@ -82,8 +83,8 @@ class Handle {
 };
 
 struct EmbedRequest {
-  std::vector<std::vector<TokenId>> inputs;  // with CLS, SEP and the like
-  std::string pooling;    // mean, cls, last, max; empty: the model's own
+  std::vector<std::vector<TokenId>> inputs = {};  // with CLS, SEP and the like
+  std::string pooling = {};  // mean, cls, last, max; empty: the model's own
   bool normalize = true;
   int dimensions = 0;     // 0: all; else the first ones, normalised again
   bool truncate = false;  // cut inputs over max_input() instead of refusing them; a final special token stays

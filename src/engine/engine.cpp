@@ -1,0 +1,120 @@
+#include "engine/engine.h"
+
+#include <algorithm>
+
+#include "base/log.h"
+#include "engine/loop/loop.h"
+#include "engine/loop/model_thread.h"
+
+namespace mlxcel {
+
+const char* to_string(FinishReason reason) {
+  switch (reason) {
+    case FinishReason::stop: return "stop";
+    case FinishReason::length: return "length";
+    case FinishReason::cancelled: return "cancelled";
+  }
+  return "";
+}
+
+void Handle::cancel() const {
+  if (cancelled_) cancelled_->store(true, std::memory_order_relaxed);
+}
+
+struct Engine::Impl {
+  std::shared_ptr<ModelThread> thread = ModelThread::shared();
+  Checkpoint checkpoint;
+  std::shared_ptr<const Tokenizer> tokenizer;
+  std::shared_ptr<const ChatTemplate> chat_template;
+  std::unique_ptr<Loop> loop;
+
+  ~Impl() {
+    if (!loop) return;
+    thread->call([&] {
+      thread->remove(loop.get());
+      loop->close();
+    });
+  }
+};
+
+namespace {
+
+std::vector<TokenId> end_tokens(const Checkpoint& checkpoint, const Tokenizer* tokenizer) {
+  std::vector<TokenId> ids(checkpoint.eos_ids.begin(), checkpoint.eos_ids.end());
+  if (tokenizer != nullptr && tokenizer->eos()) ids.push_back(*tokenizer->eos());
+  std::sort(ids.begin(), ids.end());
+  ids.erase(std::unique(ids.begin(), ids.end()), ids.end());
+  return ids;
+}
+
+}  // namespace
+
+Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
+
+std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>()> make,
+                                           std::shared_ptr<const Tokenizer> tokenizer,
+                                           std::shared_ptr<const ChatTemplate> chat_template, Checkpoint checkpoint,
+                                           const EngineOptions& options) {
+  auto impl = std::make_unique<Impl>();
+  impl->checkpoint = std::move(checkpoint);
+  impl->tokenizer = std::move(tokenizer);
+  impl->chat_template = std::move(chat_template);
+  impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
+  impl->thread->call([&] {
+    impl->loop->open(make(), impl->checkpoint, impl->tokenizer.get());
+    impl->thread->add(impl->loop.get());
+  });
+  for (const auto& warning : impl->loop->warnings()) log::warn("engine", "{}", warning);
+  return std::unique_ptr<Engine>(new Engine(std::move(impl)));
+}
+
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
+  Checkpoint checkpoint = open_checkpoint(options.model);
+  auto tokenizer = Tokenizer::load(checkpoint);
+  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
+  const auto make = [source = checkpoint, progress = options.progress] {
+    return load_model(source, LoadOptions{.progress = progress});
+  };
+  return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), options);
+}
+
+Engine::~Engine() {
+  if (!impl_) return;
+  drain(0.0);
+}
+
+Handle Engine::submit(Request request, Sink sink) {
+  Handle handle;
+  std::tie(handle.id_, handle.cancelled_) = impl_->loop->submit(std::move(request), std::move(sink));
+  impl_->thread->wake();
+  return handle;
+}
+
+Embeddings Engine::embed(const EmbedRequest& request) {
+  auto result = impl_->loop->embed(request);
+  impl_->thread->wake();
+  return result.get();
+}
+
+void Engine::drain(double timeout_s) {
+  impl_->loop->refuse_new();
+  if (impl_->loop->wait_until_empty(timeout_s)) return;
+  impl_->loop->cancel_all();
+  impl_->thread->wake();
+  impl_->loop->wait_until_empty(1e6);
+}
+
+std::optional<std::string> Engine::failure() const { return impl_->loop->failure(); }
+const ModelInfo& Engine::info() const { return impl_->loop->info(); }
+int Engine::context() const { return impl_->loop->context(); }
+int Engine::max_input() const { return impl_->loop->max_input(); }
+uint32_t Engine::step_token_budget() const { return static_cast<uint32_t>(impl_->loop->step_token_budget()); }
+const std::shared_ptr<const Tokenizer>& Engine::tokenizer() const { return impl_->tokenizer; }
+const std::shared_ptr<const ChatTemplate>& Engine::chat_template() const { return impl_->chat_template; }
+const Checkpoint& Engine::checkpoint() const { return impl_->checkpoint; }
+const std::vector<TokenId>& Engine::eos() const { return impl_->loop->eos(); }
+EngineStats Engine::stats() const { return impl_->loop->stats(); }
+std::string Engine::kv_label() const { return impl_->loop->kv_label(); }
+const std::vector<std::string>& Engine::warnings() const { return impl_->loop->warnings(); }
+
+}  // namespace mlxcel

@@ -1,0 +1,55 @@
+// Embedding jobs through ragged steps: inputs of several jobs share a step, whole, up to a token budget.
+// Owner: the loop. Thread: model thread; EmbedJob is filled on the caller's thread before it is handed over.
+#pragma once
+
+#include <deque>
+#include <functional>
+#include <future>
+#include <memory>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/front/pooling.h"
+#include "models/model.h"
+
+namespace mlxcel {
+
+struct EmbedJob {
+  EmbedRequest request;
+  Pooling pooling = Pooling::mean;
+  Embeddings result;
+  std::promise<Embeddings> promise;
+  size_t next = 0;      // first input not yet in a step
+  size_t done = 0;      // inputs with a vector
+  bool settled = false;
+
+  void settle(std::exception_ptr error = nullptr);
+};
+
+class Embedder {
+ public:
+  using Jobs = std::deque<std::unique_ptr<EmbedJob>>;
+  struct Outcome {
+    int inputs = 0, tokens = 0;
+    double kernel_seconds = 0.0;
+    bool evaluation_failed = false;  // of the whole step, before rows were tried alone
+    bool any_succeeded = false;
+    std::string error;
+  };
+
+  Embedder(Model& model, int token_budget) : model_(model), budget_(token_budget) {}
+  /// One step over the first inputs that wait. Jobs that end are settled, not removed.
+  Outcome step(Jobs& jobs);
+
+ private:
+  struct Input {
+    EmbedJob* job;
+    size_t index;
+  };
+  void evaluate(const std::vector<Input>& inputs, Outcome& outcome);
+
+  Model& model_;
+  int budget_;
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,125 @@
+// The loop behind Engine: admission, schedule, step, delivery. One per loaded model, a guest of the model
+// thread. docs/architecture.md tells the order of events; spec words: step, row, slot, budget.
+// Owner: Engine. Thread: as marked. Failure: rows fail alone; eight failed evaluations in a row stop it.
+#pragma once
+
+#include <condition_variable>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/front/pooling.h"
+#include "engine/loop/embedder.h"
+#include "engine/loop/fail_step.h"
+#include "engine/loop/model_thread.h"
+#include "engine/loop/pace.h"
+#include "engine/loop/sequence.h"
+#include "models/model.h"
+#include "state/store.h"
+
+namespace mlxcel {
+
+class Loop final : public ModelThread::Guest {
+ public:
+  static constexpr int kMaxFailures = 8;
+
+  Loop(const EngineOptions& options, std::vector<TokenId> eos);
+  ~Loop() override;
+
+  // Model thread.
+  void open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, const Tokenizer* tokenizer);
+  void close();
+  bool turn() override;
+
+  // Constant once open() has returned: any thread.
+  const ModelInfo& info() const { return info_; }
+  int context() const { return context_; }
+  int max_input() const { return embedding_.max_input; }
+  const std::string& kv_label() const { return kv_label_; }
+  const std::vector<std::string>& warnings() const { return warnings_; }
+  const std::vector<TokenId>& eos() const { return eos_; }
+
+  // Any thread. The caller wakes the model thread afterwards.
+  std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> submit(Request request, Sink sink);
+  std::future<Embeddings> embed(const EmbedRequest& request);
+  void refuse_new();
+  /// True when nothing is left before the timeout.
+  bool wait_until_empty(double timeout_s);
+  void cancel_all();
+  EngineStats stats() const;
+  std::optional<std::string> failure() const;
+  int step_token_budget() const { return pace_.budget(); }
+
+ private:
+  // loop.cpp: what comes and goes.
+  bool turn_once();
+  void make_store(const Checkpoint& checkpoint);
+  void warm_up();
+  void collect();
+  void sweep_cancelled();
+  void admit();
+  int pages_promised() const;
+  void finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos = std::nullopt);
+  void fail_sequence(Sequence& sequence, const Error& error);
+  void send(Sequence& sequence, Event event);
+  void drop_done();
+  void left(size_t count);
+  void stop(const std::string& why);
+  void embed_step();
+  void publish();
+
+  // step.cpp: one step.
+  std::vector<Piece> plan();
+  void reserve(std::vector<Piece>& pieces);
+  void preempt_youngest();
+  void run(const std::vector<Piece>& pieces);
+  void forward(const std::vector<Piece>& pieces);
+  void deliver(Sequence& sequence, const Piece& piece, const float* logits, int rows);
+  void deliver_scores(Sequence& sequence, const Piece& piece, const float* logits);
+  void note_failure(const std::exception& error);
+  int max_scored_tokens() const;
+
+  const EngineOptions options_;
+  const std::vector<TokenId> eos_;
+  const std::optional<FailStep> fail_step_;
+  Pace pace_;
+
+  ModelInfo info_;
+  int context_ = 0;
+  EmbeddingSetup embedding_;
+  std::string kv_label_;
+  std::vector<std::string> warnings_;
+
+  // Model thread only.
+  std::unique_ptr<Model> model_;
+  const Tokenizer* tokenizer_ = nullptr;  // the engine's
+  std::unique_ptr<StateStore> store_;
+  std::unique_ptr<Embedder> embedder_;
+  std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
+  std::deque<std::unique_ptr<Sequence>> waiting_;
+  Embedder::Jobs jobs_;
+  EngineStats work_;  // counted here, copied out by publish()
+  int failures_in_a_row_ = 0;
+
+  // Shared.
+  mutable std::mutex mutex_;
+  std::condition_variable emptied_;
+  std::vector<std::unique_ptr<Sequence>> inbox_;
+  std::vector<std::unique_ptr<EmbedJob>> job_inbox_;
+  size_t alive_ = 0;       // requests whose last event is not out
+  size_t jobs_alive_ = 0;
+  uint64_t next_id_ = 1;
+  bool draining_ = false;
+  std::atomic<bool> cancel_all_{false};
+  std::optional<std::string> failure_;
+  EngineStats stats_;
+};
+
+/// Any exception as the Error a client may see.
+Error to_error(const std::exception& error);
+
+}  // namespace mlxcel

@@ -1,0 +1,54 @@
+// The one thread that owns MLX in this process: every model is loaded, run and let go here (docs/adr/0002).
+// Engines are its guests; it gives each a turn in order, and sleeps when none has work.
+// Owner: shared by the engines; started by the first, joined with the last (not from the thread itself).
+#pragma once
+
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace mlxcel {
+
+class ModelThread {
+ public:
+  class Guest {
+   public:
+    virtual ~Guest() = default;
+    /// One step of work; false when there is none. Must not throw.
+    virtual bool turn() = 0;
+  };
+
+  static std::shared_ptr<ModelThread> shared();
+  ModelThread();
+  ~ModelThread();
+  ModelThread(const ModelThread&) = delete;
+  ModelThread& operator=(const ModelThread&) = delete;
+
+  /// Runs `job` on the thread between two turns and waits; what it throws is thrown here.
+  void call(const std::function<void()>& job);
+  /// On the thread only (inside call).
+  void add(Guest* guest);
+  void remove(Guest* guest);
+  /// A guest has new work. Any thread.
+  void wake();
+  bool is_current() const { return std::this_thread::get_id() == thread_.get_id(); }
+
+ private:
+  void run();
+  bool take_jobs();
+
+  std::mutex mutex_;
+  std::condition_variable ready_;
+  std::deque<std::function<void()>> jobs_;
+  uint64_t wakes_ = 0;
+  bool stop_ = false;
+  std::vector<Guest*> guests_;  // the thread's own
+  std::thread thread_;
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,57 @@
+// One running or waiting request: its tokens, what the model remembers of them, and where it stands.
+// Owner: the loop. Thread: model thread.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "base/clock.h"
+#include "engine/engine.h"
+#include "state/store.h"
+
+namespace mlxcel {
+
+struct Sequence {
+  uint64_t id = 0;
+  Request request;
+  Sink sink;
+  std::shared_ptr<std::atomic<bool>> cancelled;
+  std::optional<Sampler> sampler;
+  std::vector<TokenId> tokens;      // prompt, then what was generated
+  std::optional<RowState> state;    // holds the first state->length() of them; none while waiting
+  int prompt_tokens = 0;
+  int generated = 0;
+  int limit = 0;                    // most tokens to generate
+  int scored = 1;                   // next prompt token whose log-probability is due
+  uint64_t steps = 0;               // evaluations that succeeded
+  TimePoint submitted, admitted, first_token;
+  bool was_admitted = false;
+  bool done = false;                // its last event is out; the loop drops it
+
+  int held() const { return state ? state->length() : 0; }
+  int remaining() const { return static_cast<int>(tokens.size()) - held(); }
+  bool decoding() const { return generated > 0 && remaining() == 1; }
+  bool wants_scores() const { return request.prompt_logprobs && scored < prompt_tokens; }
+
+  Timings timings(TimePoint now) const {
+    Timings t;
+    t.prompt_tokens = prompt_tokens;
+    t.generated_tokens = generated;
+    t.queue_ms = milliseconds_between(submitted, was_admitted ? admitted : now);
+    if (was_admitted) t.prompt_ms = milliseconds_between(admitted, generated > 0 ? first_token : now);
+    if (generated > 0) t.decode_ms = milliseconds_between(first_token, now);
+    return t;
+  }
+};
+
+/// A sequence's part of a step.
+struct Piece {
+  Sequence* sequence = nullptr;
+  int count = 0;
+  Wants wants = Wants::none;
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,217 @@
+// One step of the loop: which tokens, their pages, the evaluation, and what comes of it.
+#include "state/step.h"
+
+#include <mlx/transforms.h>
+
+#include <algorithm>
+#include <limits>
+
+#include "base/log.h"
+#include "engine/loop/loop.h"
+
+namespace mlxcel {
+namespace {
+
+constexpr size_t kScoreBytes = size_t{64} << 20;  // logits of one step's prompt log-probabilities
+
+}  // namespace
+
+int Loop::max_scored_tokens() const {
+  return static_cast<int>(std::max<size_t>(16, kScoreBytes / (sizeof(float) * static_cast<size_t>(info_.vocab_size))));
+}
+
+std::vector<Piece> Loop::plan() {
+  std::vector<Piece> pieces;
+  pieces.reserve(running_.size());
+  for (const auto& s : running_)
+    if (s->decoding()) pieces.push_back({s.get(), 1, Wants::last});
+
+  const int decoding = static_cast<int>(pieces.size());
+  const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
+  int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
+  int scorable = max_scored_tokens();
+  for (const auto& s : running_) {
+    if (s->decoding()) continue;
+    if (left <= 0) break;
+    int count = std::min({s->remaining(), left, chunk});
+    Wants wants = Wants::none;
+    if (s->wants_scores()) {
+      // All logits of a chunk are held at once: their memory bounds the chunk.
+      count = std::min(count, scorable);
+      if (count <= 0) continue;
+      scorable -= count;
+      wants = Wants::all;
+    } else if (count == s->remaining() && s->limit > 0) {
+      wants = Wants::last;
+    }
+    pieces.push_back({s.get(), count, wants});
+    left -= count;
+  }
+  return pieces;
+}
+
+// Takes the pages the step writes. When they run out the youngest row gives its own back and waits.
+void Loop::reserve(std::vector<Piece>& pieces) {
+  for (size_t i = 0; i < pieces.size();) {
+    Sequence& sequence = *pieces[i].sequence;
+    try {
+      sequence.state->reserve(pieces[i].count);
+      ++i;
+      continue;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::out_of_memory) throw;
+      if (running_.size() == 1) {
+        fail_sequence(sequence, error);
+        pieces.clear();
+        return;
+      }
+    }
+    const Sequence* victim = running_.back().get();
+    preempt_youngest();
+    const auto gone = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.sequence == victim; });
+    if (gone == pieces.end()) continue;
+    if (static_cast<size_t>(gone - pieces.begin()) < i) --i;
+    pieces.erase(gone);
+  }
+}
+
+void Loop::preempt_youngest() {
+  auto victim = std::move(running_.back());
+  running_.pop_back();
+  victim->state.reset();
+  ++work_.preemptions;
+  log::info("engine", "request {}: put back for lack of pages, {} tokens to evaluate again", victim->id,
+            victim->tokens.size());
+  waiting_.push_front(std::move(victim));
+}
+
+void Loop::run(const std::vector<Piece>& pieces) {
+  int total = 0, decoding = 0;
+  for (const Piece& piece : pieces) {
+    total += piece.count;
+    decoding += piece.sequence->decoding() ? 1 : 0;
+  }
+  bool whole = true;
+  const TimePoint before = Clock::now();
+  try {
+    forward(pieces);
+    failures_in_a_row_ = 0;
+  } catch (const std::exception& error) {
+    whole = false;
+    note_failure(error);
+    if (pieces.size() == 1) {
+      fail_sequence(*pieces[0].sequence, to_error(error));
+    } else {
+      // One row may have spoiled the step: each alone, so that only the culprit fails.
+      for (const Piece& piece : pieces) {
+        if (piece.sequence->done) continue;
+        try {
+          forward({piece});
+          failures_in_a_row_ = 0;
+        } catch (const std::exception& alone) {
+          note_failure(alone);
+          fail_sequence(*piece.sequence, to_error(alone));
+        }
+      }
+    }
+  }
+  const double seconds = seconds_between(before, Clock::now());
+  if (whole) pace_.observe(total, seconds * 1e3);
+  const double share = static_cast<double>(decoding) / total;
+  work_.decode_seconds += seconds * share;
+  work_.prompt_seconds += seconds * (1.0 - share);
+  work_.prompt_tokens += static_cast<uint64_t>(total - decoding);
+  work_.step_rows = static_cast<int>(pieces.size());
+  ++work_.steps;
+  if (decoding > 0 && decoding < static_cast<int>(pieces.size())) ++work_.mixed_steps;
+}
+
+void Loop::forward(const std::vector<Piece>& pieces) {
+  Step step;
+  bool wanted = false;
+  for (const Piece& piece : pieces) {
+    Sequence& s = *piece.sequence;
+    const auto tokens = std::span(s.tokens).subspan(static_cast<size_t>(s.held()), static_cast<size_t>(piece.count));
+    step.add(&*s.state, tokens, piece.wants);
+    wanted |= piece.wants != Wants::none;
+    if (fail_step_ && fail_step_->hits(s.request.route, s.steps))
+      fail(ErrorKind::internal, "MLXCEL_FAIL_STEP: step {} of request {} throws", s.steps + 1, s.id);
+  }
+  step.seal();
+  // A step that wants no logits still fills the rows' state: the last hidden states pull it.
+  array result = wanted ? model_->logits(step) : model_->hidden(step);
+  std::vector<array> outputs = step.pending();
+  outputs.push_back(result);
+  const TimePoint before = Clock::now();
+  mx::eval(std::move(outputs));
+  if (wanted && (result.dtype() != mx::float32 || !result.flags().row_contiguous)) {
+    result = mx::contiguous(mx::astype(result, mx::float32));
+    mx::eval(result);
+  }
+  work_.kernel_seconds += seconds_between(before, Clock::now());
+  step.commit();
+
+  const float* logits = wanted ? result.data<float>() : nullptr;
+  for (const Piece& piece : pieces) {
+    Sequence& s = *piece.sequence;
+    ++s.steps;
+    const int rows = piece.wants == Wants::all ? piece.count : piece.wants == Wants::last ? 1 : 0;
+    try {
+      deliver(s, piece, logits, rows);
+    } catch (const std::exception& error) {
+      fail_sequence(s, to_error(error));
+    }
+    if (rows > 0) logits += static_cast<ptrdiff_t>(rows) * info_.vocab_size;
+  }
+}
+
+void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int rows) {
+  const auto vocab = static_cast<size_t>(info_.vocab_size);
+  if (piece.wants == Wants::all) deliver_scores(s, piece, logits);
+  if (s.remaining() > 0) return;  // more of the prompt to come
+  if (s.limit == 0) {
+    finish(s, FinishReason::length);
+    return;
+  }
+  const std::span<const float> last(logits + static_cast<size_t>(rows - 1) * vocab, vocab);
+  Draw draw = s.sampler->sample(last, s.tokens, static_cast<int64_t>(s.tokens.size()));
+  const auto& eos = s.request.eos;
+  if (std::find(eos.begin(), eos.end(), draw.token) != eos.end()) {
+    finish(s, FinishReason::stop, draw.token);
+    return;
+  }
+  const TimePoint now = Clock::now();
+  if (s.generated == 0) s.first_token = now;
+  s.tokens.push_back(draw.token);
+  ++s.generated;
+  ++work_.generated_tokens;
+  send(s, Token{.draw = std::move(draw), .timings = s.timings(now), .seed = s.sampler->seed()});
+  if (s.generated >= s.limit) finish(s, FinishReason::length);
+}
+
+// The chunk's logits at token i are the distribution of token i + 1.
+void Loop::deliver_scores(Sequence& s, const Piece& piece, const float* logits) {
+  const auto vocab = static_cast<size_t>(info_.vocab_size);
+  const int first = s.held() - piece.count;  // held() already counts the chunk
+  const int top = std::max(s.request.sampling.logprobs, 0);
+  Scored scored;
+  for (int i = 0; i < piece.count; ++i) {
+    const int next = first + i + 1;
+    if (next < s.scored || next >= s.prompt_tokens) continue;
+    const std::span<const float> row(logits + static_cast<size_t>(i) * vocab, vocab);
+    scored.tokens.push_back(score(row, s.tokens[static_cast<size_t>(next)], top));
+    s.scored = next + 1;
+  }
+  if (!scored.tokens.empty()) send(s, std::move(scored));
+}
+
+void Loop::note_failure(const std::exception& error) {
+  ++failures_in_a_row_;
+  log::error("engine", "evaluation failed ({} in a row): {}", failures_in_a_row_, error.what());
+  if (failures_in_a_row_ < kMaxFailures) return;
+  log::error("engine", "{} evaluations failed in a row: the engine stops", failures_in_a_row_);
+  stop(fmt::format("the engine stopped after {} failed evaluations in a row; the last: {}", failures_in_a_row_,
+                   error.what()));
+}
+
+}  // namespace mlxcel
