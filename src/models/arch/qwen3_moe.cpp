@@ -8,7 +8,7 @@ namespace {
 
 MoeOptions experts(const Config& c) {
   MoeOptions moe;
-  moe.experts = c.integer("num_experts", 1, 4096);
+  moe.experts = c.integer(c.has("num_experts") ? "num_experts" : "num_local_experts", 1, 4096);
   moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts);
   moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth);
   moe.renormalize = c.get("norm_topk_prob", false);
