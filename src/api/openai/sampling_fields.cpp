@@ -1,0 +1,238 @@
+#include "api/openai/sampling_fields.h"
+
+#include <charconv>
+#include <limits>
+
+#include "api/error.h"
+
+namespace mlxcel::openai {
+namespace {
+
+constexpr size_t kMaxStops = 16;
+constexpr double kHuge = 1e9;
+
+std::optional<float> real(const JsonNode& body, std::string_view key, double low, double high) {
+  const auto x = body.number(key, low, high);
+  if (!x) return std::nullopt;
+  return static_cast<float>(*x);
+}
+
+std::optional<int> whole(const JsonNode& body, std::string_view key, int low, int high) {
+  const auto x = body.integer(key, low, high);
+  if (!x) return std::nullopt;
+  return static_cast<int>(*x);
+}
+
+std::map<int32_t, float> parse_logit_bias(const JsonNode& body, int vocab_size) {
+  std::map<int32_t, float> out;
+  const auto node = body.find("logit_bias");
+  if (!node) return out;
+  if (node->kind() == JsonKind::array && node->size() == 0) return out;
+  if (node->kind() != JsonKind::object) node->wrong("an object of token ids to biases");
+  for (const auto& [name, bias] : node->members()) {
+    int32_t id = 0;
+    const auto [end, error] = std::from_chars(name.data(), name.data() + name.size(), id);
+    if (error != std::errc() || end != name.data() + name.size() || id < 0 || id >= vocab_size) {
+      fail_param(bias.path(), "logit_bias: the key \"{}\" is not a token id from 0 to {}", name.substr(0, 64),
+                 vocab_size - 1);
+    }
+    if (!out.emplace(id, static_cast<float>(bias.number(-100, 100))).second) {
+      fail_param(bias.path(), "logit_bias: token {} is given twice", id);
+    }
+  }
+  return out;
+}
+
+/// A field that is off at `off` and not served otherwise.
+void only_off(const JsonNode& body, std::string_view key, double off) {
+  if (const auto node = body.find(key); node && node->number(-kHuge, kHuge) != off) {
+    fail_param(std::string(key), "{}: not supported yet; leave it out or send {}", key, off);
+  }
+}
+
+void only_false(const JsonNode& body, std::string_view key) {
+  if (const auto x = body.boolean(key); x && *x) fail_param(std::string(key), "{}: not supported yet", key);
+}
+
+void refused(const JsonNode& body, std::string_view key, std::string_view hint = "") {
+  if (body.has(key)) fail_param(std::string(key), "{}: not supported yet{}", key, hint);
+}
+
+void only_empty(const JsonNode& body, std::string_view key) {
+  const auto node = body.find(key);
+  if (!node) return;
+  if (node->kind() != JsonKind::array) node->wrong("an array");
+  if (node->size() != 0) fail_param(std::string(key), "{}: not supported yet", key);
+}
+
+void check_tools(const JsonNode& body) {
+  if (body.has("functions")) fail_param("functions", "functions: not supported; `tools` is its successor");
+  if (body.has("function_call")) {
+    fail_param("function_call", "function_call: not supported; `tool_choice` is its successor");
+  }
+  only_empty(body, "tools");
+  if (const auto choice = body.find("tool_choice")) {
+    const bool harmless = choice->kind() == JsonKind::string && (choice->string() == "none" || choice->string() == "auto");
+    if (!harmless) fail_param("tool_choice", "tool_choice: not supported yet; only \"none\" and \"auto\"");
+  }
+  body.boolean("parallel_tool_calls");
+}
+
+void check_response_format(const JsonNode& body) {
+  refused(body, "grammar");
+  refused(body, "json_schema");
+  const auto format = body.find("response_format");
+  if (!format) return;
+  if (format->kind() != JsonKind::object) format->wrong("an object");
+  const auto type = format->string("type");
+  if (!type) fail_param("response_format.type", "response_format.type: expected a string");
+  if (*type != "text") {
+    fail_param("response_format", "response_format: type \"{}\" is not supported yet; only \"text\"", type->substr(0, 64));
+  }
+}
+
+}  // namespace
+
+std::optional<uint32_t> fold_seed(int64_t seed) {
+  const auto folded = static_cast<uint32_t>(static_cast<uint64_t>(seed));
+  if (folded == std::numeric_limits<uint32_t>::max()) return std::nullopt;
+  return folded;
+}
+
+std::vector<std::string> parse_stop(const JsonNode& body) {
+  std::vector<std::string> out;
+  const auto node = body.find("stop");
+  if (!node) return out;
+  auto add = [&](const JsonNode& item) {
+    out.push_back(item.string());
+    if (out.back().empty()) fail_param(item.path(), "{}: a stop string must not be empty", item.path());
+  };
+  if (node->kind() == JsonKind::string) {
+    add(*node);
+  } else if (node->kind() == JsonKind::array) {
+    if (node->size() > kMaxStops) {
+      fail_param("stop", "stop: at most {} strings, found {}", kMaxStops, node->size());
+    }
+    for (const auto& item : node->items()) add(item);
+  } else {
+    node->wrong("a string or an array of strings");
+  }
+  return out;
+}
+
+SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds) {
+  SamplingFields out;
+  out.temperature = real(body, "temperature", 0, 2);
+  out.top_p = real(body, "top_p", 0, 1);
+  out.min_p = real(body, "min_p", 0, 1);
+  out.repeat_penalty = real(body, "repetition_penalty", 1e-3, 100);
+  if (const auto other = real(body, "repeat_penalty", 1e-3, 100); other && !out.repeat_penalty) {
+    out.repeat_penalty = other;
+  }
+  out.frequency_penalty = real(body, "frequency_penalty", -2, 2);
+  out.presence_penalty = real(body, "presence_penalty", -2, 2);
+  constexpr int kMost = std::numeric_limits<int>::max();
+  out.top_k = whole(body, "top_k", -1, kMost);
+  if (out.top_k == -1) out.top_k = 0;  // another spelling of "off"
+  out.repeat_last_n = whole(body, "repeat_last_n", -1, kMost);
+  out.min_keep = whole(body, "min_keep", 0, kMost);
+  if (const auto seed = body.integer("seed", INT64_MIN, INT64_MAX)) {
+    out.seed = fold_seed(*seed);
+    out.seed_given = true;
+  }
+  out.logit_bias = parse_logit_bias(body, bounds.vocab_size);
+  out.ignore_eos = body.boolean("ignore_eos");
+  out.stop = parse_stop(body);
+  return out;
+}
+
+StreamFields parse_stream(const JsonNode& body) {
+  StreamFields out;
+  out.stream = body.boolean("stream").value_or(false);
+  if (const auto options = body.find("stream_options")) {
+    if (options->kind() != JsonKind::object) options->wrong("an object");
+    if (!out.stream) fail_param("stream_options", "stream_options: only with stream: true");
+    out.include_usage = options->boolean("include_usage").value_or(false);
+    options->boolean("include_obfuscation");
+  }
+  return out;
+}
+
+void refuse_unsupported(const JsonNode& body) {
+  check_tools(body);
+  check_response_format(body);
+  // Samplers whose stage is not built yet: off is honoured by doing nothing, their settings then mean nothing.
+  only_off(body, "top_n_sigma", 0);
+  only_off(body, "typical_p", 1);
+  only_off(body, "xtc_probability", 0);
+  body.number("xtc_threshold", 0, 0.5);
+  only_off(body, "dry_multiplier", 0);
+  body.number("dry_base", 0, kHuge);
+  body.integer("dry_allowed_length", 0, INT32_MAX);
+  body.integer("dry_penalty_last_n", -1, INT32_MAX);
+  body.find("dry_sequence_breakers");
+  only_off(body, "dynatemp_range", 0);
+  body.number("dynatemp_exponent", 0, kHuge);
+  only_off(body, "mirostat", 0);
+  body.number("mirostat_tau", 0, kHuge);
+  body.number("mirostat_eta", 0, kHuge);
+  if (const auto target = body.number("adaptive_target", -kHuge, kHuge); target && *target >= 0) {
+    fail_param("adaptive_target", "adaptive_target: not supported yet; a negative value is off");
+  }
+  body.number("adaptive_decay", 0, 1);
+  refused(body, "samplers");
+  only_empty(body, "lora");
+  only_false(body, "return_progress");
+  only_false(body, "timings_per_token");
+  only_false(body, "reasoning_control");
+  only_off(body, "max_pattern_size", 0);
+  only_off(body, "min_pattern_size", 0);
+  only_off(body, "min_count", 0);
+  for (const char* key : {"thinking", "reasoning", "thinking_token_budget", "thinking_budget_tokens",
+                          "preserve_thinking", "max_denoising_steps", "diffusion_threshold", "diffusion_sampler",
+                          "diffusion_min_canvas_length", "diffusion_max_canvas_length", "diffusion_full_canvas",
+                          "web_search_options", "audio"}) {
+    refused(body, key);
+  }
+  if (const auto format = body.string("reasoning_format"); format && *format != "none" && *format != "auto") {
+    fail_param("reasoning_format", "reasoning_format: \"{}\" is not supported yet; only \"none\" and \"auto\"",
+               format->substr(0, 64));
+  }
+  if (const auto modalities = body.find("modalities")) {
+    for (const auto& item : modalities->items()) {
+      const auto name = item.string();
+      if (name == "text") continue;
+      if (name == "audio") {
+        refuse_param(501, "not_supported_error", item.path(), "modalities: this model does not produce audio");
+      }
+      fail_param(item.path(), "{}: expected \"text\", found \"{}\"", item.path(), name.substr(0, 64));
+    }
+  }
+  // There is no prefix cache to consult or to feed yet, so either wish is granted.
+  body.boolean("cache_prompt");
+  if (const auto key = body.string("prompt_cache_key"); key && key->size() > 512) {
+    fail_param("prompt_cache_key", "prompt_cache_key: at most 512 characters, found {}", key->size());
+  }
+}
+
+EchoedFields parse_inert(const JsonNode& body) {
+  EchoedFields out;
+  body.string("user");
+  body.string("safety_identifier");
+  body.boolean("store");
+  body.string("verbosity");
+  body.find("prediction");
+  out.service_tier = body.string("service_tier").value_or("");
+  if (const auto metadata = body.find("metadata")) {
+    if (metadata->kind() != JsonKind::object) metadata->wrong("an object");
+    if (metadata->size() > 16) fail_param("metadata", "metadata: at most 16 entries, found {}", metadata->size());
+    for (const auto& [name, value] : metadata->members()) {
+      if (name.size() > 64) fail_param("metadata", "metadata: a key has {} characters, at most 64", name.size());
+      if (value.string().size() > 512) fail_param(value.path(), "{}: at most 512 characters", value.path());
+    }
+    out.metadata_json = metadata->dump();
+  }
+  return out;
+}
+
+}  // namespace mlxcel::openai

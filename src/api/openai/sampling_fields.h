@@ -1,0 +1,53 @@
+// What chat and completions share: how to draw, when to stop, how much to say about it.
+// Absent fields stay absent: the server's defaults fill them (features.md 17, server.md 2.6).
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "api/json_node.h"
+
+namespace mlxcel::openai {
+
+/// What a request is checked against.
+struct Bounds {
+  int vocab_size = 0;
+  int max_choices = 128;   // n, and no more than can ever run
+};
+
+struct SamplingFields {
+  std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
+  std::optional<int> top_k, repeat_last_n, min_keep;
+  std::optional<uint32_t> seed;   // folded to 32 bits; absent also for -1 and 4294967295 (fresh)
+  bool seed_given = false;        // true also for an explicit "fresh one, please"
+  std::map<int32_t, float> logit_bias;
+  std::optional<bool> ignore_eos;
+  std::vector<std::string> stop;
+};
+
+SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds);
+/// A string or a list of at most 16; the empty string is refused.
+std::vector<std::string> parse_stop(const JsonNode& body);
+/// Folds a seed to 32 bits; nothing for "a fresh one".
+std::optional<uint32_t> fold_seed(int64_t seed);
+
+struct StreamFields {
+  bool stream = false;
+  bool include_usage = false;
+};
+StreamFields parse_stream(const JsonNode& body);
+
+/// Refuses what changes the answer but cannot be honoured yet, by name; values that mean "off" pass.
+void refuse_unsupported(const JsonNode& body);
+
+/// Accepted without effect: user, metadata, store and their like. `metadata` is bounded and echoed.
+struct EchoedFields {
+  std::string metadata_json;     // empty: absent
+  std::string service_tier;
+};
+EchoedFields parse_inert(const JsonNode& body);
+
+}  // namespace mlxcel::openai
