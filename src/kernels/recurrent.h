@@ -12,7 +12,7 @@
 
 namespace mlxcel::kernels {
 
-/// x [tokens, channels], weight [channels, taps], bias [channels] or none, state [rows, taps - 1, channels]
+/// x [tokens, channels], weight [channels, taps] (1 to 16 taps), bias [channels] or none, state [rows, taps - 1, channels]
 /// (the inputs before the row's first token) -> {activation(y) [tokens, channels], new state}.
 std::pair<array, array> causal_conv(const array& x, const array& weight, const std::optional<array>& bias,
                                     const array& state, const std::vector<int>& offsets, Activation activation);
