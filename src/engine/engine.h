@@ -45,14 +45,14 @@ struct EngineOptions {
 };
 
 struct Request {
-  std::vector<TokenId> prompt;
-  SamplingParams sampling;
+  std::vector<TokenId> prompt = {};
+  SamplingParams sampling = {};
   int max_tokens = -1;                // -1: to the window's end; 0: evaluate the prompt only
-  std::vector<TokenId> eos;           // end tokens; filled from the model when empty
+  std::vector<TokenId> eos = {};      // end tokens; filled from the model when empty
   bool ignore_eos = false;
   bool prompt_logprobs = false;       // Scored events for the prompt's tokens (echo with logprobs)
   int choice = 0;                     // index among n choices, for the seed
-  std::string route;                  // who asks ("/v1/completions", "cli"): logs, MLXCEL_FAIL_STEP
+  std::string route = {};             // who asks ("/v1/completions", "cli"): logs, MLXCEL_FAIL_STEP
 };
 
 enum class FinishReason { stop, length, cancelled };

@@ -437,7 +437,7 @@ TEST_F(EngineTest, SeedsAndChoices) {  // H15
   auto engine = make(EngineOptions{.parallel = 8});
   Request r = request({1, 2, 3}, 12);
   r.sampling.temperature = 50.0f;
-  r.ignore_eos = true;  // two answers that end at once would be equal
+  r.sampling.banned = {FakeModel::kEos, FakeModel::kNan, FakeModel::kThrow};  // answers cut short may be equal
   std::set<std::vector<int32_t>> seen;
   std::vector<Running> running;
   for (int i = 0; i < 20; ++i) running.push_back(start(*engine, r));
