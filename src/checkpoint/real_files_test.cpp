@@ -1,4 +1,4 @@
-// The real files of spec/real-models.md, where the machine has them (MLXCEL_TEST_CACHE); skipped elsewhere.
+// Real files where the machine has them (MLXCEL_TEST_CACHE or the model store); skipped elsewhere.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -12,17 +12,17 @@ namespace {
 namespace fs = std::filesystem;
 
 std::optional<fs::path> cached(const char* name) {
-  fs::path root;
-  if (const char* cache = std::getenv("MLXCEL_TEST_CACHE")) {
-    root = cache;
-  } else if (const char* home = std::getenv("HOME")) {
-    root = fs::path(home) / ".cache" / "mlxcel-test";
-  }
-  return fs::exists(root / name) ? std::optional(root / name) : std::nullopt;
+  std::vector<fs::path> roots;
+  if (const char* cache = std::getenv("MLXCEL_TEST_CACHE")) roots.emplace_back(cache);
+  if (const char* home = std::getenv("HOME")) roots.push_back(fs::path(home) / ".cache/mlxcel/models");
+  for (const fs::path& root : roots)
+    for (const auto& path : {root / name, root / fs::path(name).filename()})
+      if (fs::exists(path)) return path;
+  return std::nullopt;
 }
 
 TEST(RealFiles, SmolLm2) {
-  const auto path = cached("SmolLM2-135M-Instruct.Q4_1.gguf");
+  const auto path = cached("HuggingFaceTB/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf");
   if (!path) GTEST_SKIP() << "SmolLM2-135M-Instruct.Q4_1.gguf is not in the test cache";
   const Checkpoint c = open_checkpoint(*path);
   EXPECT_EQ(c.config.get<std::string>("model_type"), "llama");
@@ -55,7 +55,7 @@ TEST(RealFiles, SmolLm2) {
 }
 
 TEST(RealFiles, MiniLm) {
-  const auto path = cached("all-MiniLM-L6-v2");
+  const auto path = cached("sentence-transformers/all-MiniLM-L6-v2");
   if (!path) GTEST_SKIP() << "all-MiniLM-L6-v2 is not in the test cache";
   const Checkpoint c = open_checkpoint(*path);
   EXPECT_EQ(c.config.get<std::string>("model_type"), "bert");

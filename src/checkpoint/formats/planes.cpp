@@ -43,8 +43,8 @@ std::vector<QuantFormat> candidates(int words, int scales, bool affine) {
   return out;
 }
 
-/// The map's format where it fits, else the only one, else the one with the map's group (mixed exports vary
-/// the bits under one group).
+/// The declared format where it fits, else the only one, else the one with the declared group (mixed exports
+/// vary the bits under one group).
 std::optional<QuantFormat> choose(const std::vector<QuantFormat>& fitting, const std::optional<QuantFormat>& declared) {
   for (const QuantFormat& format : fitting)
     if (declared && format == *declared) return format;
@@ -158,7 +158,7 @@ class PlanesSource final : public Source {
       fail(ErrorKind::bad_checkpoint,
            "{}: codes {} with scales {} fit no bits and group size that exist (packed width = columns * bits / 32)",
            name, to_string(codes.shape), to_string(scales.shape));
-    const auto format = choose(fitting, declared);
+    const auto format = choose(fitting, declared ? declared : map.fallback());
     if (!format)
       fail(ErrorKind::bad_checkpoint,
            "{}: codes {} with scales {} fit several formats ({} among them) and config.json does not say which", name,

@@ -25,6 +25,7 @@ class QuantMap {
   /// What the map says of a module ("model.layers.0.mlp.up_proj"), whatever `model.` or `language_model.`
   /// prefixes either spelling has. Nothing where the config declares no quantisation.
   std::optional<Entry> find(std::string_view module) const;
+  const std::optional<QuantFormat>& fallback() const { return fallback_; }
   bool empty() const { return !fallback_ && modules_.empty(); }
 
  private:

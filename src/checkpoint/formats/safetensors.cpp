@@ -192,6 +192,11 @@ void read_safetensors_header(const std::shared_ptr<const File>& file, StoredTens
   check_extents(extents, data_bytes, path, warnings);
 }
 
+std::optional<uint64_t> safetensors_element_size(const std::string& dtype) {
+  const DtypeRow* row = find_dtype(dtype);
+  return row ? std::optional(row->size) : std::nullopt;
+}
+
 mx::Dtype held_dtype(const StoredTensor& tensor, const std::string& name) {
   const DtypeRow& row = dtype_row(name, tensor.dtype);
   if (!row.supported)

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -29,6 +30,8 @@ using StoredTensors = std::map<std::string, StoredTensor>;
 void read_safetensors_header(const std::shared_ptr<const File>& file, StoredTensors& into,
                              std::vector<std::string>& warnings);
 
+/// Bytes of one element; nothing for a word the format does not know.
+std::optional<uint64_t> safetensors_element_size(const std::string& dtype);
 /// The array type a dtype is held as (F64 becomes float32); unsupported for fp8.
 mx::Dtype held_dtype(const StoredTensor& tensor, const std::string& name);
 /// A view of the file where the data is aligned, else a copy.
