@@ -69,8 +69,9 @@ impl Tokenizer {
         })
     }
 
+    /// As transformers has it: not for BPE, whose blanks are the text's own.
     pub fn set_clean_up(&mut self, clean_up: bool) {
-        self.clean_up = clean_up;
+        self.clean_up = clean_up && !self.parts.get_model().is_bpe();
     }
 
     fn plain(&self) -> &Parts {

@@ -27,10 +27,20 @@ impl SharedModel {
         SharedModel(Arc::new(model))
     }
 
+    pub fn is_bpe(&self) -> bool {
+        matches!(&*self.0, AnyModel::Theirs(ModelWrapper::BPE(_)))
+    }
+
     /// One past the largest id.
     pub fn id_limit(&self) -> u32 {
         match &*self.0 {
-            AnyModel::Theirs(model) => model.get_vocab().values().max().map_or(0, |id| id + 1),
+            AnyModel::Theirs(model) => {
+                let count = model.get_vocab_size() as u32;
+                match (0..count).all(|id| model.id_to_token(id).is_some()) {
+                    true => count,
+                    false => model.get_vocab().values().max().map_or(0, |id| id + 1),
+                }
+            }
             AnyModel::Pieces(model) => model.vocabulary().len() as u32,
             AnyModel::Unigram(model) => model.vocabulary().len() as u32,
         }
