@@ -15,6 +15,8 @@ namespace {
 
 // Rows quantised at a time: bounds the panel's memory (1024 rows of 16384 columns are 37 MB).
 constexpr int kMostRows = 1024;
+// Up to so many tiles it is as fast to unpack the codes again for each as to spread them once.
+constexpr size_t kDirectTiles = 3;
 // A task's activation panel should stay in the second-level cache beside the weights.
 constexpr size_t kPanelBytes = size_t{224} << 10;
 // A task's spread weights should stay in the first-level cache.
@@ -54,20 +56,23 @@ struct Unit {
   int task0;  // number of its first block among all tasks
 };
 
-enum PanelKind { kPairPanel, kBytePanel, kFloatPanel, kPanelKinds };
+enum PanelKind { kPairPanel, kBytePanel, kPlanePanel, kFloatPanel, kPanelKinds };
 
 size_t panel_row_bytes(PanelKind kind, int columns) {
   const size_t chunks = static_cast<size_t>(columns) / kChunk;
   switch (kind) {
-    case kPairPanel: return chunks * 4 * (kChunk / 2 + 2);
+    case kPairPanel:
+    case kPlanePanel: return chunks * 4 * (kChunk / 2 + 2);
     case kBytePanel: return chunks * 4 * (kChunk / 4 + 2);
     default: return static_cast<size_t>(columns) * sizeof(float);
   }
 }
 
-PanelKind panel_of(const Segment& segment, const Matrix::Storage& weights, Precision precision) {
+/// `rows`: the most that a job of the batch has.
+PanelKind panel_of(const Segment& segment, const Matrix::Storage& weights, Precision precision, int rows) {
   if (segment.dense || precision == Precision::exact) return kFloatPanel;
-  return precision == Precision::fast && weights.bodies->bytes_serve(segment.layout.width) ? kBytePanel : kPairPanel;
+  if (precision == Precision::fast) return weights.bodies->bytes_serve(segment.layout.width) ? kBytePanel : kPairPanel;
+  return segment.layout.width == 4 && rows <= weights.bodies->most_planes ? kPlanePanel : kPairPanel;
 }
 
 /// One batch of at most kMostRows rows.
@@ -82,10 +87,13 @@ class Batch {
     tiles.clear();
     units.clear();
     first_row_ = jobs.front().first;
-    for (const Segment& segment : w_.segments) uses_[panel_of(segment, w_, p_.precision)] = true;
+    for (const Job& job : jobs) most_rows_ = std::max(most_rows_, job.count);
+    for (const Segment& segment : w_.segments) uses_[panel_of(segment, w_, p_.precision, most_rows_)] = true;
     for (const Job& job : jobs) {
       const int tile0 = static_cast<int>(tiles.size());
-      const int count = (job.count + bodies_.most_tokens - 1) / bodies_.most_tokens;
+      const bool direct = job.count <= static_cast<int>(kDirectTiles) * bodies_.most_direct;
+      const int widest = direct ? bodies_.most_direct : bodies_.most_tokens;
+      const int count = (job.count + widest - 1) / widest;
       for (int i = 0; i < count; ++i) {
         const auto [begin, end] = share(job.count, i, count);
         tiles.push_back({job.first - first_row_ + begin, end - begin});
@@ -155,7 +163,8 @@ class Batch {
     for (int i = 0; i < t.count; ++i) rows[i] = source(t.first + i);
     uint8_t* const to = panel + static_cast<size_t>(t.first) * panel_row_bytes(kind, w_.columns);
     switch (kind) {
-      case kPairPanel: bodies_.quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : 32767, to); break;
+      case kPairPanel: bodies_.quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : kLimit16, to); break;
+      case kPlanePanel: bodies_.quantize_planes(rows, t.count, first, last, to); break;
       case kBytePanel: bodies_.quantize_bytes(rows, t.count, first, last, to); break;
       default: bodies_.transpose(rows, t.count, first, last, reinterpret_cast<float*>(to));
     }
@@ -187,7 +196,7 @@ class Batch {
     static thread_local Buffer acc_buffer, scratch_buffer;
     const Segment& s = *unit.segment;
     const uint8_t* const packed = s.block(unit.expert, index);
-    const PanelKind kind = panel_of(s, w_, p_.precision);
+    const PanelKind kind = panel_of(s, w_, p_.precision, most_rows_);
     const size_t row_bytes = panel_row_bytes(kind, w_.columns);
     const std::span<const Tile> tiles(tiles_->data() + unit.tile0, static_cast<size_t>(unit.tile1 - unit.tile0));
     const int first = tiles.front().first, rows = tiles.back().first + tiles.back().count - first;
@@ -196,8 +205,14 @@ class Batch {
     float* const acc = acc_buffer.get<float>(height * static_cast<size_t>(rows));
     const auto acc_of = [&](const Tile& t) { return acc + height * static_cast<size_t>(t.first - first); };
 
-    if (kind != kFloatPanel && tiles.size() == 1 && rows <= bodies_.most_direct) {
-      bodies_.direct(s.layout, packed, panel + static_cast<size_t>(first) * row_bytes, rows, kind == kBytePanel, acc);
+    const bool direct = tiles.size() <= kDirectTiles &&
+                        std::all_of(tiles.begin(), tiles.end(), [&](const Tile& t) { return t.count <= bodies_.most_direct; });
+    if (kind != kFloatPanel && direct) {
+      for (const Tile& t : tiles) {
+        const uint8_t* const x = panel + static_cast<size_t>(t.first) * row_bytes;
+        if (kind == kPlanePanel) bodies_.direct_planes(s.layout, packed, x, t.count, acc_of(t));
+        else bodies_.direct(s.layout, packed, x, t.count, kind == kBytePanel, acc_of(t));
+      }
     } else if (kind == kFloatPanel && s.dense && rows == 1) {
       bodies_.dense_one(s.kind, packed, reinterpret_cast<const float*>(panel + static_cast<size_t>(first) * row_bytes), w_.columns, acc);
     } else {
@@ -251,7 +266,7 @@ class Batch {
   std::vector<Unit>* units_ = nullptr;
   bool uses_[kPanelKinds] = {};
   uint8_t* panel_[kPanelKinds] = {};
-  int first_row_ = 0, rows_ = 0, tasks_ = 0;
+  int first_row_ = 0, rows_ = 0, most_rows_ = 0, tasks_ = 0;
 };
 
 }  // namespace

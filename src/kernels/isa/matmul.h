@@ -21,6 +21,8 @@ enum ElementKind : int { kF32, kF16, kBf16 };
 
 constexpr int kDenseRows = 32;
 constexpr int kChunk = 32;  // columns that share an activation scale
+/// Largest 16-bit activation code: 256 * 127 + 127, so that it splits into two int8.
+constexpr int kLimit16 = 32639;
 
 /// How a quantised matrix lies in its blocks.
 struct CodeLayout {
@@ -48,18 +50,22 @@ struct MatmulBodies {
   int lanes;
   int most_tokens;  // widest tile
   int most_direct;  // most tokens that direct() takes
+  int most_planes;  // most tokens for which direct_planes() is the faster way to 4-bit codes; 0: none
 
   /// One tile's panel for columns [32 * first, 32 * last): tokens x[t] (columns floats each) to int16 with
-  /// `limit` 32767 or 127.
+  /// `limit` kLimit16 or 127.
   void (*quantize)(const float* const* x, int count, int first, int last, int limit, uint8_t* panel);
   /// The same as int8 quads, for `quads` of product.
   void (*quantize_bytes)(const float* const* x, int count, int first, int last, uint8_t* panel);
+  /// The same as the high and the low int8 of each int16, quads each, for direct_planes(): equal sums.
+  void (*quantize_planes)(const float* const* x, int count, int first, int last, uint8_t* panel);
   /// One tile's f32 panel [column][count].
   void (*transpose)(const float* const* x, int count, int first, int last, float* panel);
 
   /// acc [count][2 * lanes] = block * panel; few tokens, straight from the packed block.
   void (*direct)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
                  float* acc);
+  void (*direct_planes)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc);
   /// The block's chunks [first, last) (whole groups) spread to int16 (or bytes) with f32 scales, for `tile`.
   void (*spread)(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
                  uint8_t* scratch);

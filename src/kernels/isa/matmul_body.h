@@ -89,6 +89,11 @@ void quantize(const float* const* x, int count, int first, int last, int limit, 
   }
 }
 
+MLXCEL_INLINE uint32_t quad_of(int32_t a, int32_t b, int32_t c, int32_t d) {
+  return (static_cast<uint32_t>(a) & 0xffu) | (static_cast<uint32_t>(b) & 0xffu) << 8 | (static_cast<uint32_t>(c) & 0xffu) << 16 |
+         static_cast<uint32_t>(d) << 24;
+}
+
 void quantize_bytes(const float* const* x, int count, int first, int last, uint8_t* panel) {
   for (int chunk = first; chunk < last; ++chunk) {
     uint8_t* record = panel + static_cast<size_t>(chunk) * static_cast<size_t>(count) * panel_token<true>();
@@ -102,10 +107,36 @@ void quantize_bytes(const float* const* x, int count, int first, int last, uint8
       const ptrdiff_t step = 4 * count;
       for (int q = 0; q < kQuads; ++q, to += step) {
         const int32_t* c = code + 8 * (q / 2) + 2 * (q % 2);
-        const uint32_t quad = (static_cast<uint32_t>(c[0]) & 0xffu) | (static_cast<uint32_t>(c[4]) & 0xffu) << 8 |
-                              (static_cast<uint32_t>(c[1]) & 0xffu) << 16 | static_cast<uint32_t>(c[5]) << 24;
+        const uint32_t quad = quad_of(c[0], c[4], c[1], c[5]);
         memcpy(to, &quad, 4);
       }
+      const float tail = scale * static_cast<float>(total);
+      memcpy(to, &scale, 4);
+      memcpy(to + step, &tail, 4);
+    }
+  }
+}
+
+/// The codes of quantize() as two planes of int8, 256 * high + low, for products that are byte by byte.
+void quantize_planes(const float* const* x, int count, int first, int last, uint8_t* panel) {
+  for (int chunk = first; chunk < last; ++chunk) {
+    uint8_t* record = panel + static_cast<size_t>(chunk) * static_cast<size_t>(count) * panel_token<false>();
+    for (int t = 0; t < count; ++t) {
+      float inverse;
+      int32_t code[kChunk];
+      const float* from = x[t] + static_cast<ptrdiff_t>(chunk) * kChunk;
+      const float scale = chunk_scale(from, mlxcel::kernels::kLimit16, &inverse);
+      const int32_t total = chunk_codes(from, inverse, code);
+      uint8_t* to = record + 4 * t;
+      const ptrdiff_t step = 4 * count;
+      for (int q = 0; q < kQuads; ++q, to += step) {
+        const int32_t* c = code + 8 * (q / 2) + 2 * (q % 2);
+        const uint32_t low = quad_of(c[0], c[4], c[1], c[5]);
+        const uint32_t high = quad_of((c[0] + 128) >> 8, (c[4] + 128) >> 8, (c[1] + 128) >> 8, (c[5] + 128) >> 8);
+        memcpy(to, &high, 4);
+        memcpy(to + kQuads * step, &low, 4);
+      }
+      to += kQuads * step;
       const float tail = scale * static_cast<float>(total);
       memcpy(to, &scale, 4);
       memcpy(to + step, &tail, 4);
@@ -134,24 +165,47 @@ struct Sums {
   }
   inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
     for (int t = 0; t < kTokens; ++t) {
-      const I x = broadcast_i(token_word(panel, index, kTokens, t));
-      s0[t] = kBytes ? dot4(s0[t], w0, x) : dot2(s0[t], w0, x);
-      s1[t] = kBytes ? dot4(s1[t], w1, x) : dot2(s1[t], w1, x);
+      const uint8_t* const x = token_word(panel, index, kTokens, t);
+      if constexpr (kBytes) step_quads(s0[t], s1[t], w0, w1, x);
+      else step_pairs(s0[t], s1[t], w0, w1, x);
     }
   }
-  inline __attribute__((always_inline)) void finish(const uint8_t* panel, F scale0, F scale1, F bias0, F bias1, float* acc) const {
-    const uint8_t* tail = token_word(panel, kBytes ? kQuads : kPairs, kTokens, 0);
-    for (int t = 0; t < kTokens; ++t) {
-      const F scale = from_bits(broadcast_i(tail + 4 * t));
-      const F total = from_bits(broadcast_i(tail + 4 * (kTokens + t)));
-      const F v0 = mul(to_float(kBytes ? settle4(s0[t]) : s0[t]), scale0);
-      const F v1 = mul(to_float(kBytes ? settle4(s1[t]) : s1[t]), scale1);
-      float* const a = acc + t * 2 * kLanes;
-      store(a, fma(bias0, total, fma(v0, scale, load(a))));
-      store(a + kLanes, fma(bias1, total, fma(v1, scale, load(a + kLanes))));
-    }
-  }
+  inline __attribute__((always_inline)) I sum0(int t) const { return kBytes ? settle4(s0[t]) : s0[t]; }
+  inline __attribute__((always_inline)) I sum1(int t) const { return kBytes ? settle4(s1[t]) : s1[t]; }
 };
+
+/// The same with activations as two planes of bytes.
+template <int kTokens>
+struct PlaneSums {
+  I h0[kTokens], h1[kTokens], l0[kTokens], l1[kTokens];
+
+  inline __attribute__((always_inline)) void clear() {
+    for (int t = 0; t < kTokens; ++t) h0[t] = h1[t] = l0[t] = l1[t] = zero_i();
+  }
+  inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
+    for (int t = 0; t < kTokens; ++t) {
+      step_quads(h0[t], h1[t], w0, w1, token_word(panel, index, kTokens, t));
+      step_quads(l0[t], l1[t], w0, w1, token_word(panel, kQuads + index, kTokens, t));
+    }
+  }
+  inline __attribute__((always_inline)) I sum0(int t) const { return settle_planes(h0[t], l0[t]); }
+  inline __attribute__((always_inline)) I sum1(int t) const { return settle_planes(h1[t], l1[t]); }
+};
+
+/// acc += the chunk's sums, scaled. `words`: the panel's integers a token, before its scale.
+template <int kTokens, class Sum>
+MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, F scale0, F scale1, F bias0, F bias1, float* acc) {
+  const uint8_t* tail = token_word(panel, words, kTokens, 0);
+  for (int t = 0; t < kTokens; ++t) {
+    const F scale = from_bits(broadcast_i(tail + 4 * t));
+    const F total = from_bits(broadcast_i(tail + 4 * (kTokens + t)));
+    const F v0 = mul(to_float(sums.sum0(t)), scale0);
+    const F v1 = mul(to_float(sums.sum1(t)), scale1);
+    float* const a = acc + t * 2 * kLanes;
+    store(a, fma(bias0, total, fma(v0, scale, load(a))));
+    store(a + kLanes, fma(bias1, total, fma(v1, scale, load(a + kLanes))));
+  }
+}
 
 /// Calls step(index, w0, w1) for the 16 pairs (or 8 quads) of a chunk of packed words.
 template <int kWidth, bool kBytes, class Step>
@@ -186,8 +240,9 @@ MLXCEL_INLINE void each_word(const uint8_t* words, const Step& step) {
   }
 }
 
-template <int kWidth, ElementKind kKind, int kTokens, bool kBytes>
-void direct_tile(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, float* out) {
+template <int kWidth, ElementKind kKind, int kTokens, bool kBytes, class Sum>
+__attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, float* out) {
+  constexpr bool kQuadPanel = kBytes && __is_same(Sum, Sums<kTokens, true>);
   const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
   constexpr size_t kElement = element_size<kKind>() * kLanes;
   alignas(64) float acc[kTokens * 2 * kLanes] = {};
@@ -196,14 +251,14 @@ void direct_tile(const CodeLayout& layout, const uint8_t* block, const uint8_t* 
     const F scale0 = load_element<kKind>(tail), scale1 = load_element<kKind>(tail + kElement);
     const F bias0 = load_element<kKind>(tail + 2 * kElement), bias1 = load_element<kKind>(tail + 3 * kElement);
     for (int c = 0; c < chunks; ++c) {
-      Sums<kTokens, kBytes> sums;
+      Sum sums;
       sums.clear();
       each_word<kWidth, kBytes>(block, [&](int index, I w0, I w1) __attribute__((always_inline)) {
         sums.step(panel, index, w0, w1);
       });
-      sums.finish(panel, scale0, scale1, bias0, bias1, acc);
+      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scale0, scale1, bias0, bias1, acc);
       block += 2 * kWidth * kVector;
-      panel += kTokens * panel_token<kBytes>();
+      panel += kTokens * panel_token<kQuadPanel>();
     }
     block = tail + 4 * kElement;
   }
@@ -211,7 +266,7 @@ void direct_tile(const CodeLayout& layout, const uint8_t* block, const uint8_t* 
 }
 
 template <int kTokens, bool kBytes>
-void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks, float* acc) {
+__attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks, float* __restrict acc) {
   constexpr int kSteps = kBytes ? kQuads : kPairs;
   for (int c = 0; c < chunks; ++c) {
     Sums<kTokens, kBytes> sums;
@@ -219,7 +274,7 @@ void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks, floa
     for (int i = 0; i < kSteps; ++i)
       sums.step(panel, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
     const float* const tail = reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector);
-    sums.finish(panel, load(tail), load(tail + kLanes), load(tail + 2 * kLanes), load(tail + 3 * kLanes), acc);
+    add_chunk<kTokens>(sums, panel, kSteps, load(tail), load(tail + kLanes), load(tail + 2 * kLanes), load(tail + 3 * kLanes), acc);
     scratch += scratch_chunk<kBytes>();
     panel += kTokens * panel_token<kBytes>();
   }
@@ -303,7 +358,7 @@ void widen(ElementKind kind, const uint8_t* from, size_t count, float* to) {
 }
 
 template <int kTokens>
-void dense_tokens(const float* scratch, int rows, const float* panel, int columns, float* acc) {
+__attribute__((noinline)) void dense_tokens(const float* scratch, int rows, const float* panel, int columns, float* acc) {
   for (int r = 0; r < rows; r += 2 * kLanes) {
     F s0[kTokens], s1[kTokens];
     for (int t = 0; t < kTokens; ++t) {
@@ -314,11 +369,7 @@ void dense_tokens(const float* scratch, int rows, const float* panel, int column
     const float* x = panel;
     for (int k = 0; k < columns; ++k, w += rows, x += kTokens) {
       const F w0 = load(w), w1 = load(w + kLanes);
-      for (int t = 0; t < kTokens; ++t) {
-        const F value = set1(x[t]);
-        s0[t] = fma(w0, value, s0[t]);
-        s1[t] = fma(w1, value, s1[t]);
-      }
+      for (int t = 0; t < kTokens; ++t) step_floats(s0[t], s1[t], w0, w1, x + t);
     }
     for (int t = 0; t < kTokens; ++t) {
       store(acc + t * rows + r, s0[t]);
@@ -357,16 +408,20 @@ void finish(const Finish& how, const float* acc, int rows, int block, int first_
 
 // ---- The table ------------------------------------------------------------------------------------
 
+/// Calls apply.template operator()<count>() for 1 <= count <= kMost.
+template <int kMost, class Apply>
+MLXCEL_INLINE void by_count(int count, const Apply& apply) {
+  if constexpr (kMost == 1) {
+    apply.template operator()<1>();
+  } else {
+    if (count == kMost) apply.template operator()<kMost>();
+    else by_count<kMost - 1>(count, apply);
+  }
+}
+
 template <int kWidth, ElementKind kKind, bool kBytes>
 void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc) {
-  switch (count) {
-    case 1: return direct_tile<kWidth, kKind, 1, kBytes>(layout, block, panel, acc);
-    case 2: return direct_tile<kWidth, kKind, 2, kBytes>(layout, block, panel, acc);
-    case 3: return direct_tile<kWidth, kKind, 3, kBytes>(layout, block, panel, acc);
-    case 4: return direct_tile<kWidth, kKind, 4, kBytes>(layout, block, panel, acc);
-    case 5: return direct_tile<kWidth, kKind, 5, kBytes>(layout, block, panel, acc);
-    default: return direct_tile<kWidth, kKind, 6, kBytes>(layout, block, panel, acc);
-  }
+  by_count<kMostDirect>(count, [&]<int kTokens>() { direct_tile<kWidth, kKind, kTokens, kBytes, Sums<kTokens, kBytes>>(layout, block, panel, acc); });
 }
 
 /// Calls the instance of a body for a layout: apply.template operator()<width, kind>().
@@ -393,6 +448,16 @@ void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel
   });
 }
 
+void direct_planes(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc) {
+  if constexpr (kMostPlanes > 0)
+    by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
+      if constexpr (kWidth == 4)
+        by_count<kMostPlanes>(count, [&]<int kTokens>() {
+          direct_tile<kWidth, kKind, kTokens, true, PlaneSums<kTokens>>(layout, block, panel, acc);
+        });
+    });
+}
+
 void spread(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes, uint8_t* scratch) {
   by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
     if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
@@ -409,16 +474,7 @@ void expand(const CodeLayout& layout, const uint8_t* block, int first, int last,
 
 template <bool kBytes>
 void tile_count(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, float* acc) {
-  switch (count) {
-    case 1: return scratch_tile<1, kBytes>(scratch, panel, chunks, acc);
-    case 2: return scratch_tile<2, kBytes>(scratch, panel, chunks, acc);
-    case 3: return scratch_tile<3, kBytes>(scratch, panel, chunks, acc);
-    case 4: return scratch_tile<4, kBytes>(scratch, panel, chunks, acc);
-    case 5: return scratch_tile<5, kBytes>(scratch, panel, chunks, acc);
-    case 6: return scratch_tile<6, kBytes>(scratch, panel, chunks, acc);
-    case 7: return scratch_tile<7, kBytes>(scratch, panel, chunks, acc);
-    default: return scratch_tile<8, kBytes>(scratch, panel, chunks, acc);
-  }
+  by_count<kMostTokens>(count, [&]<int kTokens>() { scratch_tile<kTokens, kBytes>(scratch, panel, chunks, acc); });
 }
 
 void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, float* acc) {
@@ -428,26 +484,20 @@ void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, b
 }
 
 void dense_tile(const float* scratch, int rows, const float* panel, int count, int columns, float* acc) {
-  switch (count) {
-    case 1: return dense_tokens<1>(scratch, rows, panel, columns, acc);
-    case 2: return dense_tokens<2>(scratch, rows, panel, columns, acc);
-    case 3: return dense_tokens<3>(scratch, rows, panel, columns, acc);
-    case 4: return dense_tokens<4>(scratch, rows, panel, columns, acc);
-    case 5: return dense_tokens<5>(scratch, rows, panel, columns, acc);
-    case 6: return dense_tokens<6>(scratch, rows, panel, columns, acc);
-    case 7: return dense_tokens<7>(scratch, rows, panel, columns, acc);
-    default: return dense_tokens<8>(scratch, rows, panel, columns, acc);
-  }
+  by_count<kMostTokens>(count, [&]<int kTokens>() { dense_tokens<kTokens>(scratch, rows, panel, columns, acc); });
 }
 
 constexpr MatmulBodies kMatmul{
     .lanes = kLanes,
     .most_tokens = kMostTokens,
-    .most_direct = kMostTokens < 6 ? kMostTokens : 6,
+    .most_direct = kMostDirect,
+    .most_planes = kMostPlanes,
     .quantize = quantize,
     .quantize_bytes = quantize_bytes,
+    .quantize_planes = quantize_planes,
     .transpose = transpose,
     .direct = direct,
+    .direct_planes = direct_planes,
     .spread = spread,
     .tile = tile,
     .spread_size = scratch_chunk<false>(),

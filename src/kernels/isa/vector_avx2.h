@@ -95,7 +95,7 @@ MLXCEL_INLINE int32_t sum_i(I v) {
 }
 
 /// The widest tile: 2 vectors of 8 rows by 6 tokens fill the 16 registers.
-constexpr int kMostTokens = 6;
+constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 2;
 /// Which code widths have a product of unsigned by signed bytes: 8 bits would saturate vpmaddubsw.
 constexpr bool kBytesServe4 = true, kBytesServe8 = false;
 /// Sums of 4 products a lane, as pairs of int16: eight steps of 15 * 127 * 2 fit.
@@ -103,5 +103,30 @@ MLXCEL_INLINE I dot4(I sum, I unsigned_bytes, I signed_bytes) {
   return _mm256_add_epi16(sum, _mm256_maddubs_epi16(unsigned_bytes, signed_bytes));
 }
 MLXCEL_INLINE I settle4(I sum) { return _mm256_madd_epi16(sum, _mm256_set1_epi16(1)); }
+/// 256 * high + low, of sums like dot4's.
+MLXCEL_INLINE I settle_planes(I high, I low) {
+  return _mm256_add_epi32(_mm256_madd_epi16(high, _mm256_set1_epi16(256)), settle4(low));
+}
+
+// A token's step in a tile: the word at x, broadcast, against two vectors of weights. Written out because
+// GCC 12 gathers the broadcasts of all tokens first and then spills the sums: half the speed.
+MLXCEL_INLINE void step_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  I a, b;
+  __asm__("vpbroadcastd %6, %3\n\tvpmaddwd %4, %3, %2\n\tvpmaddwd %5, %3, %3\n\tvpaddd %2, %0, %0\n\tvpaddd %3, %1, %1"
+          : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
+          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+}
+MLXCEL_INLINE void step_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  I a, b;
+  __asm__("vpbroadcastd %6, %3\n\tvpmaddubsw %3, %4, %2\n\tvpmaddubsw %3, %5, %3\n\tvpaddw %2, %0, %0\n\tvpaddw %3, %1, %1"
+          : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
+          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+}
+MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
+  F a;
+  __asm__("vbroadcastss %5, %2\n\tvfmadd231ps %2, %3, %0\n\tvfmadd231ps %2, %4, %1"
+          : "+x"(s0), "+x"(s1), "=&x"(a)
+          : "x"(w0), "x"(w1), "m"(*x));
+}
 
 }  // namespace

@@ -91,11 +91,27 @@ MLXCEL_INLINE int32_t sum_i(I v) {
   return lane[0];
 }
 
-constexpr int kMostTokens = 8;
+constexpr int kMostTokens = 8, kMostDirect = 6, kMostPlanes = 0;
 constexpr bool kBytesServe4 = true, kBytesServe8 = true;
 MLXCEL_INLINE I dot4(I sum, I unsigned_bytes, I signed_bytes) {
   return _mm512_dpbusd_epi32(sum, unsigned_bytes, signed_bytes);
 }
 MLXCEL_INLINE I settle4(I sum) { return sum; }
+
+MLXCEL_INLINE void step_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  const I v = broadcast_i(x);
+  s0 = dot2(s0, w0, v);
+  s1 = dot2(s1, w1, v);
+}
+MLXCEL_INLINE void step_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  const I v = broadcast_i(x);
+  s0 = dot4(s0, w0, v);
+  s1 = dot4(s1, w1, v);
+}
+MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
+  const F v = set1(*x);
+  s0 = fma(w0, v, s0);
+  s1 = fma(w1, v, s1);
+}
 
 }  // namespace

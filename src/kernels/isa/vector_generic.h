@@ -104,9 +104,25 @@ MLXCEL_INLINE int32_t sum_i(I v) {
   return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7];
 }
 
-constexpr int kMostTokens = 4;
+constexpr int kMostTokens = 4, kMostDirect = 4, kMostPlanes = 0;
 constexpr bool kBytesServe4 = false, kBytesServe8 = false;
 MLXCEL_INLINE I dot4(I sum, I, I) { return sum; }
 MLXCEL_INLINE I settle4(I sum) { return sum; }
+
+MLXCEL_INLINE void step_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  const I v = broadcast_i(x);
+  s0 = dot2(s0, w0, v);
+  s1 = dot2(s1, w1, v);
+}
+MLXCEL_INLINE void step_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  const I v = broadcast_i(x);
+  s0 = dot4(s0, w0, v);
+  s1 = dot4(s1, w1, v);
+}
+MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
+  const F v = set1(*x);
+  s0 = fma(w0, v, s0);
+  s1 = fma(w1, v, s1);
+}
 
 }  // namespace
