@@ -170,6 +170,13 @@ struct Sums {
       else step_pairs(s0[t], s1[t], w0, w1, x);
     }
   }
+  inline __attribute__((always_inline)) void start(const uint8_t* panel, I w0, I w1) {
+    for (int t = 0; t < kTokens; ++t) {
+      const uint8_t* const x = token_word(panel, 0, kTokens, t);
+      if constexpr (kBytes) start_quads(s0[t], s1[t], w0, w1, x);
+      else start_pairs(s0[t], s1[t], w0, w1, x);
+    }
+  }
   inline __attribute__((always_inline)) I sum0(int t) const { return kBytes ? settle4(s0[t]) : s0[t]; }
   inline __attribute__((always_inline)) I sum1(int t) const { return kBytes ? settle4(s1[t]) : s1[t]; }
 };
@@ -192,19 +199,13 @@ struct PlaneSums {
   inline __attribute__((always_inline)) I sum1(int t) const { return settle_planes(h1[t], l1[t]); }
 };
 
-/// acc += the chunk's sums, scaled. `words`: the panel's integers a token, before its scale.
+/// acc += the chunk's sums, scaled. `words`: the panel's integers a token, before its scale; tail: the
+/// group's scales and biases, two vectors each.
 template <int kTokens, class Sum>
-MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, F scale0, F scale1, F bias0, F bias1, float* acc) {
-  const uint8_t* tail = token_word(panel, words, kTokens, 0);
-  for (int t = 0; t < kTokens; ++t) {
-    const F scale = from_bits(broadcast_i(tail + 4 * t));
-    const F total = from_bits(broadcast_i(tail + 4 * (kTokens + t)));
-    const F v0 = mul(to_float(sums.sum0(t)), scale0);
-    const F v1 = mul(to_float(sums.sum1(t)), scale1);
-    float* const a = acc + t * 2 * kLanes;
-    store(a, fma(bias0, total, fma(v0, scale, load(a))));
-    store(a + kLanes, fma(bias1, total, fma(v1, scale, load(a + kLanes))));
-  }
+MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, const float* tail, float* acc) {
+  const auto* const scales = reinterpret_cast<const float*>(token_word(panel, words, kTokens, 0));
+  for (int t = 0; t < kTokens; ++t)
+    add_scaled(sums.sum0(t), sums.sum1(t), tail, scales + t, scales + kTokens + t, acc + t * 2 * kLanes);
 }
 
 /// Calls step(index, w0, w1) for the 16 pairs (or 8 quads) of a chunk of packed words.
@@ -248,15 +249,15 @@ __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8
   alignas(64) float acc[kTokens * 2 * kLanes] = {};
   for (int g = 0; g < groups; ++g) {
     const uint8_t* const tail = block + static_cast<size_t>(chunks) * 2 * kWidth * kVector;
-    const F scale0 = load_element<kKind>(tail), scale1 = load_element<kKind>(tail + kElement);
-    const F bias0 = load_element<kKind>(tail + 2 * kElement), bias1 = load_element<kKind>(tail + 3 * kElement);
+    alignas(64) float scales[4 * kLanes];
+    for (int i = 0; i < 4; ++i) store(scales + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
     for (int c = 0; c < chunks; ++c) {
       Sum sums;
       sums.clear();
       each_word<kWidth, kBytes>(block, [&](int index, I w0, I w1) __attribute__((always_inline)) {
         sums.step(panel, index, w0, w1);
       });
-      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scale0, scale1, bias0, bias1, acc);
+      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales, acc);
       block += 2 * kWidth * kVector;
       panel += kTokens * panel_token<kQuadPanel>();
     }
@@ -270,11 +271,10 @@ __attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_
   constexpr int kSteps = kBytes ? kQuads : kPairs;
   for (int c = 0; c < chunks; ++c) {
     Sums<kTokens, kBytes> sums;
-    sums.clear();
-    for (int i = 0; i < kSteps; ++i)
+    sums.start(panel, load_i(scratch), load_i(scratch + kVector));
+    for (int i = 1; i < kSteps; ++i)
       sums.step(panel, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
-    const float* const tail = reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector);
-    add_chunk<kTokens>(sums, panel, kSteps, load(tail), load(tail + kLanes), load(tail + 2 * kLanes), load(tail + 3 * kLanes), acc);
+    add_chunk<kTokens>(sums, panel, kSteps, reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector), acc);
     scratch += scratch_chunk<kBytes>();
     panel += kTokens * panel_token<kBytes>();
   }

@@ -95,7 +95,7 @@ MLXCEL_INLINE int32_t sum_i(I v) {
 }
 
 /// The widest tile: 2 vectors of 8 rows by 6 tokens fill the 16 registers.
-constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 2;
+constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 1;
 /// Which code widths have a product of unsigned by signed bytes: 8 bits would saturate vpmaddubsw.
 constexpr bool kBytesServe4 = true, kBytesServe8 = false;
 /// Sums of 4 products a lane, as pairs of int16: eight steps of 15 * 127 * 2 fit.
@@ -121,6 +121,33 @@ MLXCEL_INLINE void step_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   __asm__("vpbroadcastd %6, %3\n\tvpmaddubsw %3, %4, %2\n\tvpmaddubsw %3, %5, %3\n\tvpaddw %2, %0, %0\n\tvpaddw %3, %1, %1"
           : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
           : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+}
+/// The first step: s0 and s1 need no zero before it.
+MLXCEL_INLINE void start_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  __asm__("vpbroadcastd %4, %1\n\tvpmaddwd %2, %1, %0\n\tvpmaddwd %3, %1, %1"
+          : "=&x"(s0), "=&x"(s1)
+          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+}
+MLXCEL_INLINE void start_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  __asm__("vpbroadcastd %4, %1\n\tvpmaddubsw %1, %2, %0\n\tvpmaddubsw %1, %3, %1"
+          : "=&x"(s0), "=&x"(s1)
+          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+}
+/// acc (two vectors) += sums * tail[0, 1] * scale, then += tail[2, 3] * total. The sums of a tile fill the
+/// registers, so everything else stays in memory.
+MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total, float* acc) {
+  struct Vector {
+    float lane[kLanes];
+  };
+  const auto* const t = reinterpret_cast<const Vector*>(tail);
+  auto* const a = reinterpret_cast<Vector*>(acc);
+  F b;
+  __asm__("vcvtdq2ps %0, %0\n\tvcvtdq2ps %1, %1\n\tvmulps %5, %0, %0\n\tvmulps %6, %1, %1\n\t"
+          "vbroadcastss %9, %2\n\tvfmadd213ps %3, %2, %0\n\tvfmadd213ps %4, %2, %1\n\t"
+          "vbroadcastss %10, %2\n\tvfmadd231ps %7, %2, %0\n\tvfmadd231ps %8, %2, %1\n\t"
+          "vmovups %0, %3\n\tvmovups %1, %4"
+          : "+x"(s0), "+x"(s1), "=&x"(b), "+m"(a[0]), "+m"(a[1])
+          : "m"(t[0]), "m"(t[1]), "m"(t[2]), "m"(t[3]), "m"(*scale), "m"(*total));
 }
 MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
   F a;

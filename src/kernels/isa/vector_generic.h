@@ -109,6 +109,8 @@ constexpr bool kBytesServe4 = false, kBytesServe8 = false;
 MLXCEL_INLINE I dot4(I sum, I, I) { return sum; }
 MLXCEL_INLINE I settle4(I sum) { return sum; }
 
+MLXCEL_INLINE I settle_planes(I high, I low) { return add_i(shift_left<8>(high), low); }
+
 MLXCEL_INLINE void step_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   const I v = broadcast_i(x);
   s0 = dot2(s0, w0, v);
@@ -118,6 +120,20 @@ MLXCEL_INLINE void step_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   const I v = broadcast_i(x);
   s0 = dot4(s0, w0, v);
   s1 = dot4(s1, w1, v);
+}
+MLXCEL_INLINE void start_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  s0 = s1 = zero_i();
+  step_pairs(s0, s1, w0, w1, x);
+}
+MLXCEL_INLINE void start_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
+  s0 = s1 = zero_i();
+  step_quads(s0, s1, w0, w1, x);
+}
+MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total, float* acc) {
+  const F v0 = mul(to_float(s0), load(tail)), v1 = mul(to_float(s1), load(tail + kLanes));
+  const F by = set1(*scale), sum = set1(*total);
+  store(acc, fma(load(tail + 2 * kLanes), sum, fma(v0, by, load(acc))));
+  store(acc + kLanes, fma(load(tail + 3 * kLanes), sum, fma(v1, by, load(acc + kLanes))));
 }
 MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
   const F v = set1(*x);
