@@ -299,7 +299,7 @@ const MatmulBodies& matmul_bodies() {
 }
 
 void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated) {
-  storage.bodies = &matmul_bodies();
+  if (!storage.bodies) storage.bodies = &matmul_bodies();
   const size_t experts = static_cast<size_t>(std::max(1, storage.experts));
   const bool fused = gated && same_format(weights[0], weights[1]);
   // Which weights share a segment: [first, last)

@@ -71,7 +71,8 @@ struct Matrix::Storage {
   bool fused_gate() const { return gate_up && segments.size() == 1; }
 };
 
-/// Packs weights already checked to agree; `gated`: two of them, gate and up.
+/// Packs weights already checked to agree, for the bodies in use unless `storage` names some; `gated`: two of
+/// them, gate and up.
 void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated);
 std::vector<Weight> unpack(const Matrix::Storage& storage);
 

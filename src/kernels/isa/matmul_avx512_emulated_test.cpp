@@ -1,0 +1,138 @@
+// The 16-lane bodies, run through an emulation of their instructions: the layouts, tiles and row-wise
+// operations of the AVX-512 tier are tested on machines that lack it.
+#define MLXCEL_EMULATE_AVX512
+#include "kernels/isa/avx512_emulation.h"
+// The tier's words come first.
+#include "kernels/isa/vector_avx512.h"
+#include "kernels/isa/vector_math.h"
+#include "kernels/isa/matmul_body.h"
+#include "kernels/isa/rowwise_body.h"
+
+#include <gtest/gtest.h>
+#include <mlx/transforms.h>
+
+#include <random>
+
+#include "kernels/matmul.h"
+#include "kernels/packed.h"
+
+namespace {
+
+using namespace mlxcel;
+using kernels::Activation;
+using kernels::Job;
+using kernels::Matrix;
+using kernels::Precision;
+
+std::vector<float> random_values(size_t count, unsigned seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  std::vector<float> v(count);
+  for (auto& x : v) x = normal(random);
+  return v;
+}
+
+Weight random_weight(int rows, int columns, int bits, int group, mx::Dtype dtype, unsigned seed) {
+  std::mt19937 random(seed);
+  std::vector<uint32_t> code(static_cast<size_t>(rows * columns * bits / 32));
+  for (auto& w : code) w = static_cast<uint32_t>(random());
+  const float step = 0.5f / static_cast<float>(1 << bits);
+  array scales = mx::full({rows, columns / group}, array(step, dtype)), biases = mx::full({rows, columns / group}, array(-0.25f, dtype));
+  mx::eval(scales, biases);
+  return {"w", {rows, columns}, array(code.begin(), {rows, columns * bits / 32}, mx::uint32), scales, biases, QuantFormat{QuantMode::affine, bits, group}};
+}
+
+Weight dense_weight(int rows, int columns, mx::Dtype dtype, unsigned seed) {
+  const auto v = random_values(static_cast<size_t>(rows * columns), seed);
+  array data = mx::astype(array(v.begin(), {rows, columns}, mx::float32), dtype);
+  mx::eval(data);
+  return {"d", {rows, columns}, data, std::nullopt, std::nullopt, std::nullopt};
+}
+
+Matrix::Storage packed(std::span<const Weight> weights, bool gated, const kernels::MatmulBodies& bodies) {
+  Matrix::Storage storage;
+  storage.bodies = &bodies;
+  storage.columns = weights[0].shape[1];
+  storage.gate_up = gated;
+  for (const Weight& w : weights) storage.rows += w.shape[0];
+  kernels::pack(storage, weights, gated);
+  return storage;
+}
+
+std::vector<float> product(const Matrix::Storage& storage, const float* x, int tokens, Precision precision) {
+  const int columns = storage.fused_gate() ? storage.rows / 2 : storage.rows;
+  std::vector<float> out(static_cast<size_t>(tokens) * static_cast<size_t>(columns));
+  kernels::Product p;
+  p.weights = &storage;
+  p.precision = precision;
+  p.x = x;
+  p.out = out.data();
+  p.out_columns = columns;
+  p.activation = Activation::silu;
+  kernels::run_product(p, std::vector<Job>{{0, 0, tokens}});
+  return out;
+}
+
+TEST(EmulatedAvx512, AgreesWithTheGenericBodies) {
+  ASSERT_EQ(kMatmul.lanes, 16);
+  for (const int bits : {4, 8, 3})
+    for (const mx::Dtype dtype : {mx::float16, mx::bfloat16, mx::float32}) {
+      const Weight weights[] = {random_weight(37, 128, bits, 64, dtype, 1), random_weight(37, 128, bits, 64, dtype, 2)};
+      for (const bool gated : {false, true}) {
+        const auto wide = packed(weights, gated, kMatmul), narrow = packed(weights, gated, kernels::matmul_generic());
+        const auto back = kernels::unpack(wide);
+        EXPECT_TRUE(mx::array_equal(back[1].data, weights[1].data).item<bool>());
+        const auto x = random_values(20 * 128, 3);
+        for (const Precision precision : {Precision::high, Precision::fast, Precision::exact}) {
+          const auto whole = product(wide, x.data(), 20, precision), other = product(narrow, x.data(), 20, precision);
+          for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i]))) << bits << " " << i;
+          for (const int tokens : {1, 2, 5, 7, 8, 13}) {
+            const auto part = product(wide, x.data() + 3 * 128, tokens, precision);
+            ASSERT_EQ(std::memcmp(part.data(), whole.data() + 3 * (whole.size() / 20), part.size() * 4), 0) << bits << " " << tokens;
+          }
+        }
+      }
+    }
+}
+
+TEST(EmulatedAvx512, DenseAgreesWithTheGenericBodies) {
+  for (const mx::Dtype dtype : {mx::float16, mx::bfloat16, mx::float32}) {
+    const Weight w = dense_weight(41, 70, dtype, 4);
+    const auto wide = packed(std::span(&w, 1), false, kMatmul), narrow = packed(std::span(&w, 1), false, kernels::matmul_generic());
+    const auto x = random_values(9 * 70, 5);
+    const auto whole = product(wide, x.data(), 9, Precision::high), other = product(narrow, x.data(), 9, Precision::high);
+    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i])));
+    const auto alone = product(wide, x.data() + 70, 1, Precision::high);
+    ASSERT_EQ(std::memcmp(alone.data(), whole.data() + 41, alone.size() * 4), 0);
+  }
+}
+
+TEST(EmulatedAvx512, RowwiseAgreesWithTheGenericBodies) {
+  const auto& other = kernels::rowwise_generic();
+  const auto x = random_values(3 * 75, 6), w = random_values(75, 7);
+  std::vector<float> a(x.size()), b(x.size());
+  const auto same = [&](const char* what) {
+    for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 2e-5f) << what << " " << i;
+  };
+  kRowwise.rms_norm(x.data(), w.data(), 1e-5f, 1.0f, 3, 75, a.data());
+  other.rms_norm(x.data(), w.data(), 1e-5f, 1.0f, 3, 75, b.data());
+  same("rms_norm");
+  kRowwise.layer_norm(x.data(), w.data(), w.data(), 1e-5f, 3, 75, a.data());
+  other.layer_norm(x.data(), w.data(), w.data(), 1e-5f, 3, 75, b.data());
+  same("layer_norm");
+  for (const bool interleaved : {false, true}) {
+    kRowwise.rope(x.data(), w.data(), w.data() + 37, 3, 75, 37, interleaved, a.data());
+    other.rope(x.data(), w.data(), w.data() + 37, 3, 75, 37, interleaved, b.data());
+    same("rope");
+  }
+  for (int kind = 0; kind <= kRelu2; ++kind) {
+    kRowwise.activate(x.data(), kind, x.size(), a.data());
+    other.activate(x.data(), kind, x.size(), b.data());
+    same("activate");
+    kRowwise.gate(x.data(), x.data(), kind, x.size(), a.data());
+    other.gate(x.data(), x.data(), kind, x.size(), b.data());
+    same("gate");
+  }
+}
+
+}  // namespace
