@@ -12,6 +12,26 @@ pub fn is_space(c: char) -> bool {
     c.is_whitespace() || ('\u{1C}'..='\u{1F}').contains(&c)
 }
 
+/// str.splitlines().
+pub fn lines(text: &str) -> Vec<&str> {
+    let ends = |c: char| {
+        matches!(
+            c,
+            '\n' | '\r' | '\u{B}' | '\u{C}' | '\u{1C}'..='\u{1E}' | '\u{85}' | '\u{2028}' | '\u{2029}'
+        )
+    };
+    let mut out = Vec::new();
+    let mut rest = text;
+    while !rest.is_empty() {
+        let at = rest.find(ends).unwrap_or(rest.len());
+        out.push(&rest[..at]);
+        let end = &rest[at..];
+        let width = if end.starts_with("\r\n") { 2 } else { end.chars().next().map_or(0, char::len_utf8) };
+        rest = &end[width..];
+    }
+    out
+}
+
 /// str.rsplit() at runs of spaces, from the right, into at most `most` parts.
 pub fn rsplit_spaces(text: &str, most: usize) -> Vec<&str> {
     let mut parts = Vec::new();
@@ -69,7 +89,9 @@ fn parse(what: &str, json: &str) -> Result<Json, String> {
 fn tidy(message: Json) -> Result<Json, String> {
     let Json::Object(mut map) = message else { return Err("messages: each must be an object".to_string()) };
     map.retain(|_, item| !item.is_null());
-    if let Some(thought) = ["reasoning_content", "thinking", "reasoning"].iter().find_map(|key| map.get(*key)).cloned() {
+    if let Some(thought) =
+        ["reasoning_content", "thinking", "reasoning"].iter().find_map(|key| map.get(*key)).cloned()
+    {
         if !map.contains_key("thinking") {
             map.shift_insert(0, "thinking".to_string(), thought.clone());
         }
@@ -134,7 +156,10 @@ impl Input {
             ("add_generation_prompt", Value::from(self.add_generation_prompt)),
         ];
         // the caller's variables first: a request may pass documents, but not another conversation
-        let given = self.variables.iter().filter(|(key, _)| !matches!(key.as_str(), "messages" | "add_generation_prompt"));
+        let given = self
+            .variables
+            .iter()
+            .filter(|(key, _)| !matches!(key.as_str(), "messages" | "add_generation_prompt"));
         let given: Vec<(&str, Value)> = given.map(|(key, item)| (key.as_str(), value(item))).collect();
         let own = own.into_iter().filter(|(key, _)| !given.iter().any(|(other, _)| other == key));
         Ok(Value::from_pairs(own.chain(given.iter().cloned()).collect::<Vec<_>>()))
@@ -146,7 +171,8 @@ impl Input {
         let bare = TAG.trim_end();
         let at = text.rfind(bare).filter(|_| text.contains(last.trim_matches(is_space)));
         let Some(at) = at else {
-            return Err("continue_final_message: the template does not show the last message as it stands".to_string());
+            return Err("continue_final_message: the template does not show the last message as it stands"
+                .to_string());
         };
         let kept = text[at..].starts_with(TAG);
         text.truncate(at);

@@ -233,8 +233,12 @@ impl Json {
                     match (key.as_str(), Json::plain(key)) {
                         (Some(text), _) => self.string(text, out),
                         (None, Some(plain)) => self.string(&plain, out),
-                        (None, None) => return Err(Error::new(ErrorKind::InvalidOperation,
-                            "keys must be str, int, float, bool or None")),
+                        (None, None) => {
+                            return Err(Error::new(
+                                ErrorKind::InvalidOperation,
+                                "keys must be str, int, float, bool or None",
+                            ))
+                        }
                     }
                     out.push_str(&self.key_separator);
                     self.write(&value.get_item(key)?, out, depth + 1)?;
@@ -245,9 +249,12 @@ impl Json {
                 out.push('}');
             }
             kind => {
-                let name = if kind == ValueKind::Undefined { "Undefined".to_string() } else { kind.to_string() };
-                return Err(Error::new(ErrorKind::InvalidOperation,
-                    format!("Object of type {name} is not JSON serializable")));
+                let name =
+                    if kind == ValueKind::Undefined { "Undefined".to_string() } else { kind.to_string() };
+                return Err(Error::new(
+                    ErrorKind::InvalidOperation,
+                    format!("Object of type {name} is not JSON serializable"),
+                ));
             }
         }
         Ok(())

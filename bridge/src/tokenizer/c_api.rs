@@ -42,7 +42,9 @@ unsafe fn list<'a, T>(data: *const T, count: usize) -> &'a [T] {
 unsafe fn strings(key: &str, data: *const Str, count: usize) -> Result<Vec<String>, String> {
     let text = |(i, s): (usize, &Str)| {
         let bytes = s.bytes();
-        std::str::from_utf8(bytes).map(str::to_string).map_err(|_| format!("tokenizer.ggml.{key}: entry {i} is not UTF-8"))
+        std::str::from_utf8(bytes)
+            .map(str::to_string)
+            .map_err(|_| format!("tokenizer.ggml.{key}: entry {i} is not UTF-8"))
     };
     list(data, count).iter().enumerate().map(text).collect()
 }
@@ -73,7 +75,10 @@ unsafe fn vocabulary(raw: &RawVocabulary) -> Result<Vocabulary, String> {
         unk: id("unknown_token_id", raw.unk)?,
         sep: id("seperator_token_id", raw.sep)?,
         cls: id("cls_token_id", raw.cls)?,
-        special: list(raw.special, raw.special_count).iter().filter_map(|id| u32::try_from(*id).ok()).collect(),
+        special: list(raw.special, raw.special_count)
+            .iter()
+            .filter_map(|id| u32::try_from(*id).ok())
+            .collect(),
         add_bos: flag(raw.add_bos),
         add_eos: flag(raw.add_eos),
         add_space_prefix: flag(raw.add_space_prefix),
@@ -99,7 +104,10 @@ pub unsafe extern "C" fn mlxcel_tokenizer_from_json(json: Str, error: *mut Text)
 /// # Safety
 /// As the header says: every array holds as many entries as its count.
 #[no_mangle]
-pub unsafe extern "C" fn mlxcel_tokenizer_from_vocabulary(raw: *const RawVocabulary, error: *mut Text) -> *const Tokenizer {
+pub unsafe extern "C" fn mlxcel_tokenizer_from_vocabulary(
+    raw: *const RawVocabulary,
+    error: *mut Text,
+) -> *const Tokenizer {
     guarded(error, || from_vocabulary(vocabulary(&*raw)?)).map_or(std::ptr::null(), handle)
 }
 
@@ -225,13 +233,22 @@ pub unsafe extern "C" fn mlxcel_stream_free(stream: *mut Stream) {
 /// # Safety
 /// Valid pointers, as the header says.
 #[no_mangle]
-pub unsafe extern "C" fn mlxcel_stream_push(stream: *mut Stream, id: i32, piece: *mut Str, error: *mut Text) -> bool {
+pub unsafe extern "C" fn mlxcel_stream_push(
+    stream: *mut Stream,
+    id: i32,
+    piece: *mut Str,
+    error: *mut Text,
+) -> bool {
     guarded(error, || Ok(Str::of((*stream).push(id)))).map(|text| *piece = text).is_some()
 }
 
 /// # Safety
 /// Valid pointers, as the header says.
 #[no_mangle]
-pub unsafe extern "C" fn mlxcel_stream_finish(stream: *mut Stream, piece: *mut Str, error: *mut Text) -> bool {
+pub unsafe extern "C" fn mlxcel_stream_finish(
+    stream: *mut Stream,
+    piece: *mut Str,
+    error: *mut Text,
+) -> bool {
     guarded(error, || Ok(Str::of((*stream).finish()))).map(|text| *piece = text).is_some()
 }

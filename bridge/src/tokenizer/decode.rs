@@ -27,7 +27,11 @@ static BYTE_OF: LazyLock<AHashMap<char, u8>> = LazyLock::new(|| {
 });
 
 fn byte_level(token: &str) -> Vec<u8> {
-    token.chars().map(|c| BYTE_OF.get(&c).copied()).collect::<Option<Vec<u8>>>().unwrap_or_else(|| token.into())
+    token
+        .chars()
+        .map(|c| BYTE_OF.get(&c).copied())
+        .collect::<Option<Vec<u8>>>()
+        .unwrap_or_else(|| token.into())
 }
 
 fn byte_token(token: &str) -> Option<u8> {
@@ -284,8 +288,14 @@ fn add_stages(decoder: &Value, fused: &mut bool, stages: &mut Vec<Box<dyn Stage>
         ("Strip" | "Replace", false) => stages.push(Box::new(Each(theirs()?))),
         ("Strip", true) => {
             let count = |key: &str| decoder.get(key).and_then(Value::as_u64).unwrap_or(0) as usize;
-            let content = text_of(decoder, "content").chars().next().ok_or("Strip decoder without content")?;
-            stages.push(Box::new(Strip { content, start: count("start"), stop: count("stop"), tail: String::new() }));
+            let content =
+                text_of(decoder, "content").chars().next().ok_or("Strip decoder without content")?;
+            stages.push(Box::new(Strip {
+                content,
+                start: count("start"),
+                stop: count("stop"),
+                tail: String::new(),
+            }));
         }
         ("Replace", true) => match decoder.pointer("/pattern/String").and_then(Value::as_str) {
             Some(from) if !from.is_empty() => stages.push(replace(from, text_of(decoder, "content"))),
@@ -294,14 +304,26 @@ fn add_stages(decoder: &Value, fused: &mut bool, stages: &mut Vec<Box<dyn Stage>
         ("Metaspace", false) => {
             let mark = text_of(decoder, "replacement").to_string();
             let drops = text_of(decoder, "prepend_scheme") != "never";
-            let to_blank = { let mark = mark.clone(); move |token: &str| token.replace(&mark, " ") };
-            let first = { let blank = to_blank.clone(); move |token: &str| if drops { token.replace(&mark, "") } else { blank(token) } };
+            let to_blank = {
+                let mark = mark.clone();
+                move |token: &str| token.replace(&mark, " ")
+            };
+            let first = {
+                let blank = to_blank.clone();
+                move |token: &str| if drops { token.replace(&mark, "") } else { blank(token) }
+            };
             stages.push(Box::new(First { seen: false, first: Box::new(first), later: Box::new(to_blank) }));
         }
         ("WordPiece", false) => {
             let prefix = text_of(decoder, "prefix").to_string();
             let clean = decoder.get("cleanup").and_then(Value::as_bool).unwrap_or(false);
-            let tidy = move |token: String| if clean { tokenizers::decoders::wordpiece::cleanup(&token) } else { token };
+            let tidy = move |token: String| {
+                if clean {
+                    tokenizers::decoders::wordpiece::cleanup(&token)
+                } else {
+                    token
+                }
+            };
             let later = move |token: &str| match token.strip_prefix(&prefix) {
                 Some(rest) => tidy(rest.to_string()),
                 None => tidy(format!(" {token}")),
@@ -341,7 +363,9 @@ pub fn bytes_of(decoder: &Value, token: String) -> Vec<u8> {
         "ByteLevel" => byte_level(&token),
         "ByteFallback" => byte_token(&token).map_or_else(|| token.into_bytes(), |byte| vec![byte]),
         "Replace" => match serde_json::from_value::<DecoderWrapper>(decoder.clone()) {
-            Ok(theirs) => theirs.decode_chain(vec![token]).map(|t| t.concat()).unwrap_or_default().into_bytes(),
+            Ok(theirs) => {
+                theirs.decode_chain(vec![token]).map(|t| t.concat()).unwrap_or_default().into_bytes()
+            }
             Err(_) => token.into_bytes(),
         },
         "Metaspace" => token.replace(text_of(decoder, "replacement"), " ").into_bytes(),
@@ -367,7 +391,11 @@ impl Stream {
         if tokenizer.decoder.is_null() {
             // without a decoder, tokens are joined by blanks
             let later = |token: &str| format!(" {token}");
-            stages.push(Box::new(First { seen: false, first: Box::new(str::to_string), later: Box::new(later) }));
+            stages.push(Box::new(First {
+                seen: false,
+                first: Box::new(str::to_string),
+                later: Box::new(later),
+            }));
         } else {
             add_stages(&tokenizer.decoder, &mut false, &mut stages)?;
         }

@@ -23,8 +23,18 @@ const LONGEST_TOKEN: usize = 16 * 1024;
 
 /// Texts that end a turn: special even where a file marks them as ordinary.
 const ENDS: &[&str] = &[
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<end_of_turn>", "<|endoftext|>", "<|end_of_text|>", "<|eom_id|>", "<EOT>",
-    "_<EOT>", "[EOT]", "<｜end▁of▁sentence｜>", "<end_of_utterance>",
+    "<|eot_id|>",
+    "<|im_end|>",
+    "<|end|>",
+    "<end_of_turn>",
+    "<|endoftext|>",
+    "<|end_of_text|>",
+    "<|eom_id|>",
+    "<EOT>",
+    "_<EOT>",
+    "[EOT]",
+    "<｜end▁of▁sentence｜>",
+    "<end_of_utterance>",
 ];
 
 pub struct Vocabulary {
@@ -112,7 +122,9 @@ impl Vocabulary {
         };
         self.merges
             .iter()
-            .map(|merge| split(merge).ok_or_else(|| format!("tokenizer.ggml.merges: {merge:?} is not two pieces")))
+            .map(|merge| {
+                split(merge).ok_or_else(|| format!("tokenizer.ggml.merges: {merge:?} is not two pieces"))
+            })
             .collect()
     }
 
@@ -151,7 +163,10 @@ fn clean(tokens: &mut [String]) -> Outcome<()> {
             *token = format!("[EMPTY_{id}]");
         }
         if token.len() > LONGEST_TOKEN {
-            return Err(format!("tokenizer.ggml.tokens: token {id} has {} bytes, at most {LONGEST_TOKEN}", token.len()));
+            return Err(format!(
+                "tokenizer.ggml.tokens: token {id} has {} bytes, at most {LONGEST_TOKEN}",
+                token.len()
+            ));
         }
     }
     Ok(())
@@ -196,7 +211,9 @@ pub fn from_vocabulary(mut words: Vocabulary) -> Outcome<Tokenizer> {
         "gpt2" | "gemma4" => {
             let name = if model == "gemma4" { "gemma4" } else { words.pre.as_str() };
             if name.is_empty() {
-                return Err("tokenizer.ggml.pre is missing: the way this vocabulary cuts text is unknown".to_string());
+                return Err(
+                    "tokenizer.ggml.pre is missing: the way this vocabulary cuts text is unknown".to_string()
+                );
             }
             let scheme = scheme(name)
                 .ok_or_else(|| format!("tokenizer.ggml.pre: {name:?} is no pre-tokenizer known here"))?;
@@ -207,10 +224,18 @@ pub fn from_vocabulary(mut words: Vocabulary) -> Outcome<Tokenizer> {
                 normaliser = Some(Normaliser::Theirs(NormalizerWrapper::NFC(NFC)));
             }
             if scheme.byte_level {
-                (words.bpe(scheme.ignore_merges, false)?, decoder(json!({"type": "ByteLevel",
-                    "add_prefix_space": true, "trim_offsets": true, "use_regex": true}))?)
+                (
+                    words.bpe(scheme.ignore_merges, false)?,
+                    decoder(json!({"type": "ByteLevel",
+                    "add_prefix_space": true, "trim_offsets": true, "use_regex": true}))?,
+                )
             } else {
-                normaliser = Some(Normaliser::Blanks(Blanks { charsmap: None, prefix: false, suffix: false, merge: false }));
+                normaliser = Some(Normaliser::Blanks(Blanks {
+                    charsmap: None,
+                    prefix: false,
+                    suffix: false,
+                    merge: false,
+                }));
                 (words.bpe(false, true)?, piece_decoder(false)?)
             }
         }
@@ -220,25 +245,32 @@ pub fn from_vocabulary(mut words: Vocabulary) -> Outcome<Tokenizer> {
             let merge = words.remove_extra_whitespaces.unwrap_or(false);
             normaliser = Some(Normaliser::Blanks(Blanks { charsmap: None, prefix, suffix: false, merge }));
             let scores = words.scores();
-            let vocabulary = Words::new(words.tokens.clone()).map_err(|e| format!("tokenizer.ggml.tokens: {e}"))?;
+            let vocabulary =
+                Words::new(words.tokens.clone()).map_err(|e| format!("tokenizer.ggml.tokens: {e}"))?;
             (AnyModel::Pieces(Pieces::new(vocabulary, scores, kinds.clone(), unk)), piece_decoder(prefix)?)
         }
         "t5" => {
             add_eos = true;
             let charsmap = match words.charsmap.as_slice() {
                 [] => None,
-                bytes => Some(Arc::new(Precompiled::from(bytes).map_err(|e| {
-                    format!("tokenizer.ggml.precompiled_charsmap: {e}")
-                })?)),
+                bytes => Some(Arc::new(
+                    Precompiled::from(bytes)
+                        .map_err(|e| format!("tokenizer.ggml.precompiled_charsmap: {e}"))?,
+                )),
             };
             let prefix = words.add_space_prefix.unwrap_or(true);
             let suffix = words.space_as_suffix.unwrap_or(false);
             let merge = words.remove_extra_whitespaces.unwrap_or(true);
-            normaliser =
-                Some(Normaliser::Blanks(Blanks { charsmap, prefix: prefix && !suffix, suffix: prefix && suffix, merge }));
+            normaliser = Some(Normaliser::Blanks(Blanks {
+                charsmap,
+                prefix: prefix && !suffix,
+                suffix: prefix && suffix,
+                merge,
+            }));
             let unk = unk.ok_or("tokenizer.ggml.unknown_token_id is missing")?;
             let scores = words.scores.clone().ok_or("tokenizer.ggml.scores is missing")?;
-            let vocabulary = Words::new(words.tokens.clone()).map_err(|e| format!("tokenizer.ggml.tokens: {e}"))?;
+            let vocabulary =
+                Words::new(words.tokens.clone()).map_err(|e| format!("tokenizer.ggml.tokens: {e}"))?;
             (AnyModel::Unigram(Unigram::new(vocabulary, &scores, &kinds, unk)), piece_decoder(prefix)?)
         }
         "bert" => {
@@ -246,7 +278,10 @@ pub fn from_vocabulary(mut words: Vocabulary) -> Outcome<Tokenizer> {
             let lowercase = words.lowercase.unwrap_or(true);
             let accents = words.strip_accents.unwrap_or(lowercase);
             normaliser = Some(Normaliser::Theirs(NormalizerWrapper::BertNormalizer(BertNormalizer::new(
-                true, true, Some(accents), lowercase,
+                true,
+                true,
+                Some(accents),
+                lowercase,
             ))));
             pre_tokeniser = Some(PreTokeniser::Theirs(BertPreTokenizer.into()));
             let unk = unk.ok_or("tokenizer.ggml.unknown_token_id is missing")?;
@@ -260,7 +295,10 @@ pub fn from_vocabulary(mut words: Vocabulary) -> Outcome<Tokenizer> {
                 .max_input_chars_per_word(100)
                 .build()
                 .map_err(sentence)?;
-            (AnyModel::Theirs(model.into()), decoder(json!({"type": "WordPiece", "prefix": "##", "cleanup": true}))?)
+            (
+                AnyModel::Theirs(model.into()),
+                decoder(json!({"type": "WordPiece", "prefix": "##", "cleanup": true}))?,
+            )
         }
         other => return Err(format!("tokenizer.ggml.model: {other:?} is no tokenizer known here")),
     };

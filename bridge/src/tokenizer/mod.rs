@@ -82,7 +82,9 @@ impl Tokenizer {
             plain.with_added_vocabulary(vocabulary);
             plain.with_pre_tokenizer(self.parts.get_pre_tokenizer().cloned());
             plain.with_post_processor(self.parts.get_post_processor().cloned());
-            plain.with_normalizer(self.parts.get_normalizer().cloned()).expect("it normalised these tokens before");
+            plain
+                .with_normalizer(self.parts.get_normalizer().cloned())
+                .expect("it normalised these tokens before");
             plain
         })
     }
@@ -91,7 +93,8 @@ impl Tokenizer {
         let parts = if parse_special { &self.parts } else { self.plain() };
         let encoding = parts.encode_fast(text, add_special).map_err(|e| e.to_string())?;
         let ids = encoding.get_ids();
-        let (before, after): (&[u32], &[u32]) = if add_special { (&self.before, &self.after) } else { (&[], &[]) };
+        let (before, after): (&[u32], &[u32]) =
+            if add_special { (&self.before, &self.after) } else { (&[], &[]) };
         Ok(before.iter().chain(ids).chain(after).map(|id| *id as i32).collect())
     }
 

@@ -144,7 +144,8 @@ impl Pieces {
 
     fn emit(&self, work: &Work, start: usize, size: usize, out: &mut Vec<Token>) {
         let text = &work.text[start..start + size];
-        let push = |id: u32, out: &mut Vec<Token>| out.push(Token::new(id, String::new(), (start, start + size)));
+        let push =
+            |id: u32, out: &mut Vec<Token>| out.push(Token::new(id, String::new(), (start, start + size)));
         match self.piece(text) {
             Some(id) if self.kinds[id as usize] != Kind::Unused => push(id, out),
             Some(id) => match work.made_of.get(text) {
@@ -181,7 +182,8 @@ impl Pieces {
         let Some(last) = symbols.last_mut() else { return Ok(Vec::new()) };
         last.next = NONE;
         let count = symbols.len();
-        let mut work = Work { text, symbols, joins: BinaryHeap::with_capacity(count), made_of: AHashMap::new() };
+        let mut work =
+            Work { text, symbols, joins: BinaryHeap::with_capacity(count), made_of: AHashMap::new() };
         for right in 1..count {
             self.consider(&mut work, right - 1, right);
         }

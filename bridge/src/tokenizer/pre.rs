@@ -83,8 +83,7 @@ const SEED: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+",
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
 );
-const UFAKZEKA: &str =
-    r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
+const UFAKZEKA: &str = r"[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+";
 const MINICPM5: &str = concat!(
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*",
     r"|\s*[\r\n]+|\s+(?!\S)|\s+"
@@ -140,8 +139,24 @@ pub const SCHEMES: &[Scheme] = &[
     },
     Scheme {
         names: &[
-            "gpt-2", "phi-2", "mpt", "olmo", "jais", "trillion", "granite-docling", "jina-es", "jina-de", "jina-v2-es",
-            "jina-v2-de", "jina-v1-en", "jina-v2-code", "roberta-bpe", "gigachat", "a.x-4.0", "mellum", "modern-bert",
+            "gpt-2",
+            "phi-2",
+            "mpt",
+            "olmo",
+            "jais",
+            "trillion",
+            "granite-docling",
+            "jina-es",
+            "jina-de",
+            "jina-v2-es",
+            "jina-v2-de",
+            "jina-v1-en",
+            "jina-v2-code",
+            "roberta-bpe",
+            "gigachat",
+            "a.x-4.0",
+            "mellum",
+            "modern-bert",
             "exaone4",
         ],
         steps: &[At(GPT2)],
@@ -155,7 +170,15 @@ pub const SCHEMES: &[Scheme] = &[
     Scheme { names: &["command-r"], steps: &[At(r"\p{N}"), At(GPT2)], compose: true, ..BASE },
     Scheme {
         names: &[
-            "llama3", "llama-v3", "llama-bpe", "falcon3", "falcon-h1", "pixtral", "midm-2.0", "lfm2", "jina-v5-nano",
+            "llama3",
+            "llama-v3",
+            "llama-bpe",
+            "falcon3",
+            "falcon-h1",
+            "pixtral",
+            "midm-2.0",
+            "lfm2",
+            "jina-v5-nano",
         ],
         steps: &[At(LLAMA3)],
         ignore_merges: true,
@@ -194,7 +217,11 @@ pub const SCHEMES: &[Scheme] = &[
         steps: &[At(r"\p{N}{1,3}"), At(HAN_KANA), At(DEEPSEEK3)],
         ..BASE
     },
-    Scheme { names: &["spark2_5"], steps: &[At(r"\p{N}{1,3}"), At(HAN_KANA), At(SPARK), At(r"\p{N}")], ..BASE },
+    Scheme {
+        names: &["spark2_5"],
+        steps: &[At(r"\p{N}{1,3}"), At(HAN_KANA), At(SPARK), At(r"\p{N}")],
+        ..BASE
+    },
     Scheme {
         names: &["falcon"],
         steps: &[At(r"[\p{P}\$\+<=>\^~\|`]+"), At(GPT2), At("[0-9][0-9][0-9]")],
@@ -286,7 +313,8 @@ impl PreTokenizer for PreTokeniser {
                     match step {
                         Step::Split(split) => split.pre_tokenize(text)?,
                         Step::Thousands { at_word_end } => text.split(|_, piece| {
-                            piece.split(Groups { at_word_end: *at_word_end }, SplitDelimiterBehavior::Isolated)
+                            piece
+                                .split(Groups { at_word_end: *at_word_end }, SplitDelimiterBehavior::Isolated)
                         })?,
                         Step::Bytes => ByteLevel::new(false, true, false).pre_tokenize(text)?,
                     }

@@ -51,7 +51,15 @@ impl Unigram {
         }
         let bytes = byte_pieces(&vocabulary).into_iter().collect();
         let worst = if worst.is_finite() { worst } else { 0.0 };
-        Unigram { vocabulary, scores: own, unknown, unknown_score: worst - UNKNOWN_PENALTY, bytes, edges, ends }
+        Unigram {
+            vocabulary,
+            scores: own,
+            unknown,
+            unknown_score: worst - UNKNOWN_PENALTY,
+            bytes,
+            edges,
+            ends,
+        }
     }
 
     pub fn vocabulary(&self) -> &Vocabulary {
@@ -97,8 +105,11 @@ impl Unigram {
         for (id, start, end) in spans.into_iter().rev() {
             let unknown = id == self.unknown;
             match (&self.bytes, unknown) {
-                (Some(pieces), true) => out
-                    .extend(bytes[start..end].iter().map(|b| Token::new(pieces[*b as usize], String::new(), (start, end)))),
+                (Some(pieces), true) => out.extend(
+                    bytes[start..end]
+                        .iter()
+                        .map(|b| Token::new(pieces[*b as usize], String::new(), (start, end))),
+                ),
                 (None, true) if after_unknown => {} // neighbours share one unknown token
                 _ => out.push(Token::new(id, String::new(), (start, end))),
             }
