@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
+#include <memory>
 #include <utility>
 
 #include "base/error.h"
@@ -16,6 +17,9 @@ namespace {
 constexpr int kTileQueries = 96;
 // Bodies read whole vectors: up to 15 f32 past the values of the last token.
 constexpr size_t kSlack = 64;
+// Below this many multiply-adds a second worker costs more than it brings.
+constexpr long long kParallel = 32768;
+constexpr size_t kAlign = 16;  // floats: a cache line
 
 size_t up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
@@ -51,10 +55,12 @@ class Job {
     auto& pool = WorkerPool::shared();
     // One buffer for all workers, kept by the stream's thread: a worker never allocates, so never throws.
     thread_local std::vector<float> scratch;
-    const size_t need = parts_ + static_cast<size_t>(width_) * worker_floats_;
+    const size_t need = parts_ + static_cast<size_t>(width_) * worker_floats_ + kAlign;
     if (scratch.size() < need) scratch.resize(need);
-    float* const base = scratch.data();
-    pool.run([&](int worker, int) {
+    void* start = scratch.data();
+    size_t room = scratch.size() * sizeof(float);
+    auto* const base = static_cast<float*>(std::align(kAlign * sizeof(float), 1, start, room));
+    const auto body = [&](int worker, int) {
       float* const own = base + parts_ + static_cast<size_t>(worker) * worker_floats_;
       append();
       pool.barrier();
@@ -65,18 +71,26 @@ class Job {
         pool.barrier();
         merge_units(base);
       }
-    });
+    };
+    if (products_ < kParallel)
+      body(0, 1);  // barriers outside a region are empty
+    else
+      pool.run(body);
   }
 
  private:
   size_t state_floats(const AttentionTile& tile) const {
-    return static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(padded_ + 2);
+    return up(static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(padded_ + 2), kAlign);
+  }
+
+  size_t panel_floats(const AttentionTile& tile) const {
+    return up(static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(call_.key_dim), kAlign);
   }
 
   void plan(int rows) {
     const int queries = std::max(1, kTileQueries / group_);
     int most = 0, longest = 0;
-    long long total = 0;
+    long long total = 0, keys = 0;
     for (int r = 0; r < rows; ++r) {
       const AttentionRow& row = call_.rows[r];
       const int end = row.position + row.count;
@@ -86,6 +100,7 @@ class Job {
         const int count = std::min(queries, row.count - first);
         const int last = call_.two_way ? end - 1 : row.position + first + count - 1;
         const int oldest = call_.window > 0 && !call_.two_way ? std::max(0, row.position + first - call_.window + 1) : 0;
+        keys += static_cast<long long>(last - oldest + 1) * count;
         for (int head = 0; head < call_.kv_heads; ++head) {
           units_.push_back({{r, head, first, count}, oldest / kAttentionSegment, last / kAttentionSegment});
           const int work = (units_.back().last - units_.back().first + 1) * count;
@@ -95,10 +110,10 @@ class Job {
         most = std::max(most, count);
       }
     }
-    const auto tile_floats = static_cast<size_t>(most) * static_cast<size_t>(group_) *
-                             static_cast<size_t>(call_.key_dim + 2 * (padded_ + 2));
+    const AttentionTile largest{0, 0, 0, most};
     const auto page_floats = static_cast<size_t>(call_.key_dim + padded_) * kAttentionPage;
-    worker_floats_ = up(tile_floats + page_floats, 32);
+    worker_floats_ = up(panel_floats(largest) + 2 * state_floats(largest) + page_floats, kAlign);
+    products_ = keys * call_.heads * (call_.key_dim + call_.value_dim);
     // Few or uneven units: segments become tasks of their own. Only the schedule changes, never the result.
     if (width_ > 1 && static_cast<long long>(longest) * width_ * 2 > total) split();
   }
@@ -112,7 +127,6 @@ class Job {
         parts_ += state_floats(unit.tile);
       }
     }
-    parts_ = up(parts_, 32);
     if (tasks_.size() == units_.size()) {  // nothing to cut
       tasks_.clear();
       parts_ = 0;
@@ -131,8 +145,7 @@ class Job {
     for (size_t i; (i = next_unit_.fetch_add(1, std::memory_order_relaxed)) < units_.size();) {
       const Unit& unit = units_[i];
       float* const panel = own;
-      float* const total = panel + static_cast<size_t>(unit.tile.count) * static_cast<size_t>(group_) *
-                                       static_cast<size_t>(call_.key_dim);
+      float* const total = panel + panel_floats(unit.tile);
       float* const part = total + state_floats(unit.tile);
       float* const work = part + state_floats(unit.tile);
       bodies_.load_queries(call_, unit.tile, panel);
@@ -149,8 +162,7 @@ class Job {
     for (size_t i; (i = next_unit_.fetch_add(1, std::memory_order_relaxed)) < tasks_.size();) {
       const auto [u, s] = tasks_[i];
       const Unit& unit = units_[static_cast<size_t>(u)];
-      float* const work = own + static_cast<size_t>(unit.tile.count) * static_cast<size_t>(group_) *
-                                    static_cast<size_t>(call_.key_dim);
+      float* const work = own + panel_floats(unit.tile);
       bodies_.load_queries(call_, unit.tile, own);
       bodies_.segment(call_, unit.tile, s, own,
                       parts + unit.part + static_cast<size_t>(s - unit.first) * state_floats(unit.tile), work);
@@ -173,6 +185,7 @@ class Job {
   const int width_;
   int group_ = 1, padded_ = 0;
   size_t worker_floats_ = 0, parts_ = 0;
+  long long products_ = 0;
   std::vector<Append> appends_;
   std::vector<Unit> units_;
   std::vector<std::pair<int, int>> tasks_;  // unit, segment; empty: whole units

@@ -220,7 +220,7 @@ TEST(Attend, LongContextAgreesWithTheOracle) {
 
 TEST(Attend, ChunksChangeNoBit) {
   for (const Form& f : forms())
-    for (const int length : {33, 257, 301}) {
+    for (const int length : {33, 261}) {
       SCOPED_TRACE(::testing::Message() << f.heads << "/" << f.kv_heads << " window " << f.window << " length " << length);
       StateStore store(layout_of(f), {.kv_dtype = f.dtype, .max_tokens = 4096});
       const Sequence s = random_sequence(f, length, 11);

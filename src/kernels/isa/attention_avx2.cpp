@@ -32,9 +32,7 @@ inline Vec v_power_of_two(Vec t) {
   const __m256i bits = _mm256_add_epi32(_mm256_castps_si256(t), _mm256_set1_epi32(127 - 0x4B400000));
   return _mm256_castsi256_ps(_mm256_slli_epi32(bits, 23));
 }
-inline Vec v_zero_below(Vec x, Vec limit, Vec value) {
-  return _mm256_andnot_ps(_mm256_cmp_ps(x, limit, _CMP_LT_OQ), value);
-}
+inline Vec v_at_least(Vec x, Vec least) { return _mm256_max_ps(least, x); }  // NaN stays
 inline Vec v_keep_lanes(Vec x, int lo, int hi, Vec other) {
   const __m256i lane = _mm256_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7);
   const __m256i keep = _mm256_andnot_si256(_mm256_cmpgt_epi32(_mm256_set1_epi32(lo), lane),
@@ -53,18 +51,8 @@ inline void v_store_f16(uint16_t* p, Vec x) {
 }
 inline void v_store_bf16(uint16_t* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bf16_of(x)); }
 
-inline float page_max(const Vec* s) {
-  const Vec m = _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3]));
-  __m128 h = _mm_max_ps(_mm256_castps256_ps128(m), _mm256_extractf128_ps(m, 1));
-  h = _mm_max_ps(h, _mm_movehl_ps(h, h));
-  return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
-}
-inline float page_sum(const Vec* s) {
-  const Vec t = _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
-  __m128 h = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
-  h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-  return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
-}
+inline Part row_max(const Vec* s) { return _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3])); }
+inline Part row_sum(const Vec* s) { return _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])); }
 
 #include "kernels/isa/attention_body.h"
 

@@ -32,9 +32,7 @@ inline Vec v_power_of_two(Vec t) {
   const __m512i bits = _mm512_add_epi32(_mm512_castps_si512(t), _mm512_set1_epi32(127 - 0x4B400000));
   return _mm512_castsi512_ps(_mm512_slli_epi32(bits, 23));
 }
-inline Vec v_zero_below(Vec x, Vec limit, Vec value) {
-  return _mm512_maskz_mov_ps(_mm512_cmp_ps_mask(x, limit, _CMP_NLT_UQ), value);
-}
+inline Vec v_at_least(Vec x, Vec least) { return _mm512_max_ps(least, x); }  // NaN stays
 inline Vec v_keep_lanes(Vec x, int lo, int hi, Vec other) {
   const __m512i lane = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
   const __mmask16 keep = _mm512_cmpge_epi32_mask(lane, _mm512_set1_epi32(lo)) &
@@ -56,21 +54,15 @@ inline void v_store_bf16(uint16_t* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), bf16_of(_mm512_extractf32x8_ps(x, 1)));
 }
 
-inline float page_max(const Vec* s) {
+inline Part row_max(const Vec* s) {
   const Vec m = _mm512_max_ps(s[0], s[1]);
-  const __m256 w = _mm256_max_ps(_mm512_castps512_ps256(m), _mm512_extractf32x8_ps(m, 1));
-  __m128 h = _mm_max_ps(_mm256_castps256_ps128(w), _mm256_extractf128_ps(w, 1));
-  h = _mm_max_ps(h, _mm_movehl_ps(h, h));
-  return _mm_cvtss_f32(_mm_max_ss(h, _mm_movehdup_ps(h)));
+  return _mm256_max_ps(_mm512_castps512_ps256(m), _mm512_extractf32x8_ps(m, 1));
 }
-/// The same tree as with 8 lanes: (0..7 + 8..15) + (16..23 + 24..31), then halves.
-inline float page_sum(const Vec* s) {
+/// The same order as with 8 lanes: (0..7 + 8..15) + (16..23 + 24..31).
+inline Part row_sum(const Vec* s) {
   const __m256 a = _mm256_add_ps(_mm512_castps512_ps256(s[0]), _mm512_extractf32x8_ps(s[0], 1));
   const __m256 b = _mm256_add_ps(_mm512_castps512_ps256(s[1]), _mm512_extractf32x8_ps(s[1], 1));
-  const __m256 t = _mm256_add_ps(a, b);
-  __m128 h = _mm_add_ps(_mm256_castps256_ps128(t), _mm256_extractf128_ps(t, 1));
-  h = _mm_add_ps(h, _mm_movehl_ps(h, h));
-  return _mm_cvtss_f32(_mm_add_ss(h, _mm_movehdup_ps(h)));
+  return _mm256_add_ps(a, b);
 }
 
 #include "kernels/isa/attention_body.h"

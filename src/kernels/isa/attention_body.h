@@ -1,34 +1,41 @@
 // The one attention body, over a vector type that each instruction set's unit defines before it includes
 // this inside its anonymous namespace: Vec, kLanes, kQueries (queries per register block), kColumns (value
-// vectors per register block), transpose_keys and the v_* operations. Every operation is an IEEE one or an fma in a fixed
-// order per query, so neither the set, nor the tile, nor the split over workers changes a bit.
+// vectors per register block), Part (8 lanes) with row_max, row_sum, across_max, across_sum, transpose_keys
+// and the v_* operations. Every operation is an IEEE one or an fma in a fixed order per query, so neither the
+// set, nor the tile, nor the split over workers changes a bit. Scores are kept in powers of two.
 // Not a header of its own: no pragma once, no includes.
 
 constexpr int kKeyVecs = kAttentionPage / kLanes;
+constexpr int kRows = 24;  // queries between the two products of a page; a multiple of 8 and of kQueries
 constexpr float kNone = -__builtin_inff();
+constexpr float kLog2E = 1.44269504088896341f;
 
-/// exp for x <= 0; exactly 1 at 0, exactly 0 below -87. Cephes' polynomial on [-ln2/2, ln2/2].
-inline Vec v_exp(Vec x) {
+/// x[i] := 2^x[i] for x <= 0; exactly 1 at 0, exactly 0 below -126.5. Cephes' polynomial on [-1/2, 1/2].
+/// The values go step by step together: their chains of dependent operations then overlap.
+template <int kN>
+inline void exp2_all(Vec* x) {
   const Vec magic = v_set(12582912.0f);  // 1.5 * 2^23: the sum's low bits are the rounded integer
-  const Vec t = v_fma(x, v_set(1.44269504088896341f), magic);
-  const Vec n = v_sub(t, magic);
-  Vec r = v_fma(n, v_set(-0.693359375f), x);
-  r = v_fma(n, v_set(2.12194440e-4f), r);
-  Vec p = v_set(1.9875691500e-4f);
-  p = v_fma(p, r, v_set(1.3981999507e-3f));
-  p = v_fma(p, r, v_set(8.3334519073e-3f));
-  p = v_fma(p, r, v_set(4.1665795894e-2f));
-  p = v_fma(p, r, v_set(1.6666665459e-1f));
-  p = v_fma(p, r, v_set(5.0000001201e-1f));
-  p = v_add(v_fma(p, v_mul(r, r), r), v_set(1.0f));
-  return v_zero_below(x, v_set(-87.0f), v_mul(p, v_power_of_two(t)));
+  const float terms[6] = {1.339887440266574e-3f, 9.618437357674640e-3f, 5.550332471162809e-2f,
+                          2.402264791363012e-1f, 6.931472028550421e-1f, 1.0f};
+  Vec t[kN], p[kN];
+  for (int i = 0; i < kN; ++i) x[i] = v_at_least(x[i], v_set(-127.0f));
+  for (int i = 0; i < kN; ++i) t[i] = v_add(x[i], magic);
+  for (int i = 0; i < kN; ++i) x[i] = v_sub(x[i], v_sub(t[i], magic));
+  for (int i = 0; i < kN; ++i) p[i] = v_set(1.535336188319500e-4f);
+#pragma GCC unroll 6
+  for (int k = 0; k < 6; ++k)
+    for (int i = 0; i < kN; ++i) p[i] = v_fma(p[i], x[i], v_set(terms[k]));
+  for (int i = 0; i < kN; ++i) x[i] = v_mul(p[i], v_power_of_two(t[i]));
 }
 
-inline float exp_one(float x) { return v_first(v_exp(v_set(x))); }
+inline Vec v_exp2(Vec x) {
+  exp2_all<1>(&x);
+  return x;
+}
+inline float exp2_one(float x) { return v_first(v_exp2(v_set(x))); }
 
 inline Vec v_tanh(Vec x) {
-  const Vec a = v_abs(x);
-  const Vec t = v_exp(v_mul(a, v_set(-2.0f)));
+  const Vec t = v_exp2(v_mul(v_abs(x), v_set(-2.0f * kLog2E)));
   return v_copy_sign(v_div(v_sub(v_set(1.0f), t), v_add(v_set(1.0f), t)), x);
 }
 
@@ -123,8 +130,10 @@ void load_queries(const AttentionCall& c, const AttentionTile& tile, float* pane
   const size_t stride = static_cast<size_t>(c.heads) * static_cast<size_t>(c.key_dim);
   const float* q = c.q + static_cast<size_t>(c.rows[tile.row].first + tile.first) * stride +
                    static_cast<size_t>(tile.kv_head) * run;
+  // Without a cap the scores come out in powers of two at once.
+  const float scale = c.softcap > 0.0f ? c.scale : c.scale * kLog2E;
   for (int i = 0; i < tile.count; ++i, q += stride, panel += run)
-    for (size_t d = 0; d < run; ++d) panel[d] = q[d] * c.scale;
+    for (size_t d = 0; d < run; ++d) panel[d] = q[d] * scale;
 }
 
 /// The keys of a page that a query sees: lanes lo .. hi - 1.
@@ -139,20 +148,95 @@ inline Visible visible(const AttentionCall& c, const AttentionRow& row, int quer
   return {lo, smaller_int(kAttentionPage, position + 1 - page_start)};
 }
 
+/// Touches a cache line of the page that comes next: a page is too short for the hardware to run ahead.
+template <PageType kType>
+inline void run_ahead(const char* ahead, size_t item) {
+  if constexpr (kType != PageType::f32) __builtin_prefetch(ahead + item * sizeof(uint16_t));
+}
+
+/// weights[q] := scores of kQ queries against the page's 32 keys.
+template <PageType kType, int kQ>
+inline void score(const float* queries, size_t key_dim, const char* keys, const char* ahead,
+                  float (*weights)[kAttentionPage]) {
+  Vec s[kQ][kKeyVecs];
+  for (int q = 0; q < kQ; ++q)
+    for (int n = 0; n < kKeyVecs; ++n) s[q][n] = v_set(0.0f);
+#pragma GCC unroll 4
+  for (size_t d = 0; d < key_dim; ++d) {
+    Vec w[kQ];
+    for (int q = 0; q < kQ; ++q) w[q] = v_set(queries[static_cast<size_t>(q) * key_dim + d]);
+    run_ahead<kType>(ahead, d * kAttentionPage);
+    for (int n = 0; n < kKeyVecs; ++n) {
+      const Vec key = load_as_f32<kType>(keys, d * kAttentionPage + static_cast<size_t>(n * kLanes));
+      for (int q = 0; q < kQ; ++q) s[q][n] = v_fma(w[q], key, s[q][n]);
+    }
+  }
+  for (int q = 0; q < kQ; ++q)
+    for (int n = 0; n < kKeyVecs; ++n) v_store(weights[q] + n * kLanes, s[q][n]);
+}
+
+/// Up to 8 queries: scores to weights, maxima and sums one page further; alpha[q] is what the values summed
+/// so far are to be multiplied by.
+inline void soften(const AttentionCall& c, const Visible* seen, int count, float (*weights)[kAttentionPage],
+                   float* maximum, float* total, float* alpha) {
+  Part parts[8];
+  for (int q = count; q < 8; ++q) parts[q] = part_zero();
+  for (int q = 0; q < count; ++q) {
+    Vec s[kKeyVecs];
+    for (int n = 0; n < kKeyVecs; ++n) s[n] = v_load(weights[q] + n * kLanes);
+    const int lo = seen[q].lo, hi = seen[q].hi;
+    if (c.softcap > 0.0f || lo > 0 || hi < kAttentionPage) {
+      for (int n = 0; n < kKeyVecs; ++n) {
+        if (c.softcap > 0.0f)
+          s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
+        s[n] = v_keep_lanes(s[n], lo - n * kLanes, hi - n * kLanes, v_set(kNone));
+        v_store(weights[q] + n * kLanes, s[n]);
+      }
+    }
+    parts[q] = row_max(s);
+  }
+  float top[8], base[8], change[16], sums[8];
+  across_max(parts, top);
+  for (int q = 0; q < 16; ++q) change[q] = 0.0f;
+  for (int q = 0; q < count; ++q) {
+    top[q] = larger(maximum[q], top[q]);
+    base[q] = top[q] == kNone ? 0.0f : top[q];
+    change[q] = maximum[q] - base[q];
+    maximum[q] = top[q];
+  }
+  for (int q = 0; q < 8; q += kLanes) v_store(change + q, v_exp2(v_load(change + q)));
+  for (int q = 0; q < count; ++q) {
+    Vec s[kKeyVecs];
+    const Vec shift = v_set(base[q]);
+    for (int n = 0; n < kKeyVecs; ++n) s[n] = v_sub(v_load(weights[q] + n * kLanes), shift);
+    exp2_all<kKeyVecs>(s);
+    for (int n = 0; n < kKeyVecs; ++n) v_store(weights[q] + n * kLanes, s[n]);
+    parts[q] = row_sum(s);
+  }
+  across_sum(parts, sums);
+  for (int q = 0; q < count; ++q) {
+    alpha[q] = change[q];
+    total[q] = __builtin_fmaf(total[q], change[q], sums[q]);
+  }
+}
+
 /// acc[q] := acc[q] * alpha[q] + sum over keys, in order, of weight * value; kN value vectors at `column`.
 template <PageType kType, int kQ, int kN>
-inline void add_values(const float (*weights)[kAttentionPage], const float* alpha, int from, int to, const char* values,
-                       size_t value_stride, size_t column, float* acc, size_t padded) {
+inline void add_columns(const float (*weights)[kAttentionPage], const float* alpha, int from, int to,
+                        const char* values, const char* ahead, size_t value_stride, size_t column, float* acc,
+                        size_t padded) {
   Vec sum[kQ][kN];
   for (int q = 0; q < kQ; ++q) {
     const Vec a = v_set(alpha[q]);
     for (int n = 0; n < kN; ++n)
       sum[q][n] = v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
   }
+#pragma GCC unroll 4
   for (int j = from; j < to; ++j) {
     const size_t at = static_cast<size_t>(j) * value_stride + column;
     Vec w[kQ];
     for (int q = 0; q < kQ; ++q) w[q] = v_set(weights[q][j]);
+    for (int line = 0; line < kN * kLanes; line += 32) run_ahead<kType>(ahead, at + static_cast<size_t>(line));
     for (int n = 0; n < kN; ++n) {
       const Vec value = load_as_f32<kType>(values, at + static_cast<size_t>(n * kLanes));
       for (int q = 0; q < kQ; ++q) sum[q][n] = v_fma(w[q], value, sum[q][n]);
@@ -163,114 +247,103 @@ inline void add_values(const float (*weights)[kAttentionPage], const float* alph
       v_store(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes), sum[q][n]);
 }
 
-/// One page for kQ queries of a tile.
 template <PageType kType, int kQ>
-inline void attend_block(const AttentionCall& c, const Visible* seen, const float* queries, const char* keys,
-                         const char* values, size_t value_stride, float* maximum, float* total, float* acc,
-                         size_t padded) {
-  Vec s[kQ][kKeyVecs];
-  for (int q = 0; q < kQ; ++q)
-    for (int n = 0; n < kKeyVecs; ++n) s[q][n] = v_set(0.0f);
-  const size_t key_dim = static_cast<size_t>(c.key_dim);
-  for (size_t d = 0; d < key_dim; ++d) {
-    Vec w[kQ];
-    for (int q = 0; q < kQ; ++q) w[q] = v_set(queries[static_cast<size_t>(q) * key_dim + d]);
-    for (int n = 0; n < kKeyVecs; ++n) {
-      const Vec key = load_as_f32<kType>(keys, d * kAttentionPage + static_cast<size_t>(n * kLanes));
-      for (int q = 0; q < kQ; ++q) s[q][n] = v_fma(w[q], key, s[q][n]);
-    }
-  }
-
-  float weights[kQ][kAttentionPage];
-  float alpha[kQ];
-  int from = kAttentionPage, to = 0;
-  for (int q = 0; q < kQ; ++q) {
-    if (c.softcap > 0.0f) {
-      const Vec cap = v_set(c.softcap);
-      for (int n = 0; n < kKeyVecs; ++n) s[q][n] = v_mul(cap, v_tanh(v_div(s[q][n], cap)));
-    }
-    const int lo = seen[q].lo, hi = seen[q].hi;
-    if (lo > 0 || hi < kAttentionPage)
-      for (int n = 0; n < kKeyVecs; ++n) s[q][n] = v_keep_lanes(s[q][n], lo - n * kLanes, hi - n * kLanes, v_set(kNone));
-    if (hi > lo) {
-      from = smaller_int(from, lo);
-      to = larger_int(to, hi);
-    }
-    const float top = larger(maximum[q], page_max(s[q]));
-    const float base = top == kNone ? 0.0f : top;
-    alpha[q] = maximum[q] - base;
-    maximum[q] = top;
-    const Vec shift = v_set(base);
-    for (int n = 0; n < kKeyVecs; ++n) {
-      s[q][n] = v_exp(v_sub(s[q][n], shift));
-      v_store(weights[q] + n * kLanes, s[q][n]);
-    }
-  }
-  for (int q = 0; q < kQ; ++q) {
-    alpha[q] = exp_one(alpha[q]);
-    total[q] = __builtin_fmaf(total[q], alpha[q], page_sum(s[q]));
-  }
-
+inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha, int from,
+                       int to, const char* values, const char* ahead, size_t value_stride, float* acc, size_t padded) {
   size_t column = 0;
   constexpr size_t kStep = static_cast<size_t>(kColumns) * kLanes;
   const size_t width = (static_cast<size_t>(c.value_dim) + kLanes - 1) / kLanes * kLanes;
   for (; column + kStep <= width; column += kStep)
-    add_values<kType, kQ, kColumns>(weights, alpha, from, to, values, value_stride, column, acc, padded);
+    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
   if constexpr (kColumns > 2)
     for (; column + 2 * kLanes <= width; column += 2 * kLanes)
-      add_values<kType, kQ, 2>(weights, alpha, from, to, values, value_stride, column, acc, padded);
+      add_columns<kType, kQ, 2>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
   for (; column < width; column += kLanes)
-    add_values<kType, kQ, 1>(weights, alpha, from, to, values, value_stride, column, acc, padded);
+    add_columns<kType, kQ, 1>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
 }
 
-/// attend_block for `take` queries, 1 .. kQ.
-template <PageType kType, int kQ>
-inline void attend_some(int take, const AttentionCall& c, const Visible* seen, const float* queries, const char* keys,
-                        const char* values, size_t value_stride, float* maximum, float* total, float* acc,
-                        size_t padded) {
+/// visit.template operator()<kQ>() for the run-time count `take`, 1 .. kQ.
+template <int kQ, class Visit>
+inline void for_count(int take, const Visit& visit) {
   if constexpr (kQ > 1)
-    if (take < kQ)
-      return attend_some<kType, kQ - 1>(take, c, seen, queries, keys, values, value_stride, maximum, total, acc, padded);
-  attend_block<kType, kQ>(c, seen, queries, keys, values, value_stride, maximum, total, acc, padded);
+    if (take < kQ) return for_count<kQ - 1>(take, visit);
+  visit.template operator()<kQ>();
 }
+
+/// Where a page's data are, and those of the page after it.
+struct PageData {
+  const char *keys, *values, *next_keys, *next_values;
+  size_t value_stride;
+};
 
 /// A page's keys and values as f32 in `work`: keys [key_dim][32], values [32][padded].
 template <PageType kType>
-void widen(const AttentionCall& c, const char* keys, const char* values, float* work, size_t padded) {
+void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
   const size_t key_items = static_cast<size_t>(c.key_dim) * kAttentionPage;
-  for (size_t i = 0; i < key_items; i += kLanes) v_store(work + i, load_as_f32<kType>(keys, i));
+  for (size_t i = 0; i < key_items; i += kLanes) {
+    if (i % kAttentionPage == 0) run_ahead<kType>(page.next_keys, i);
+    v_store(work + i, load_as_f32<kType>(page.keys, i));
+  }
   float* to = work + key_items;
-  for (int j = 0; j < kAttentionPage; ++j, to += padded)
-    for (size_t d = 0; d < static_cast<size_t>(c.value_dim); d += kLanes)
-      v_store(to + d, load_as_f32<kType>(values, static_cast<size_t>(j) * static_cast<size_t>(c.value_dim) + d));
+  const size_t value_dim = static_cast<size_t>(c.value_dim);
+  for (size_t at = 0; at < kAttentionPage * value_dim; at += value_dim, to += padded)
+    for (size_t d = 0; d < value_dim; d += kLanes) {
+      if (d % 32 == 0) run_ahead<kType>(page.next_values, at + d);
+      v_store(to + d, load_as_f32<kType>(page.values, at + d));
+    }
+}
+
+/// Queries of one register block at `left` to go: four left over go two and two, not three and one.
+inline int block_size(int left) {
+  if (left == kQueries + 1 && kQueries > 2) return kQueries - 1;
+  return left < kQueries ? left : kQueries;
 }
 
 template <PageType kType>
 void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_start, const float* panel,
-                 const char* keys, const char* values, size_t value_stride, float* state, size_t padded) {
+                 const PageData& page, float* state, size_t padded) {
   const AttentionRow& row = c.rows[tile.row];
   const int group = c.heads / c.kv_heads;
   const int n = tile.count * group;
-  float* maximum = state;
-  float* total = state + n;
-  float* acc = state + 2 * n;
-  for (int i = 0; i < n;) {
-    const int left = n - i;
-    // Four left over: two and two, rather than three and one.
-    const int take = left >= kQueries ? (left == kQueries + 1 && kQueries > 2 ? kQueries - 1 : kQueries) : left;
-    Visible seen[kQueries];
-    bool any = false;
-    for (int q = 0; q < take; ++q) {
+  const size_t key_dim = static_cast<size_t>(c.key_dim);
+  float* const acc = state;
+  float* const maximum = state + static_cast<size_t>(n) * padded;
+  float* const total = maximum + n;
+  for (int i = 0; i < n; i += kRows) {
+    const int rows = smaller_int(kRows, n - i);
+    Visible seen[kRows];
+    // Those that see any of the page stand together.
+    int first = rows, last = 0;
+    for (int q = 0; q < rows; ++q) {
       seen[q] = visible(c, row, tile.first + (i + q) / group, page_start);
-      any = any || seen[q].hi > seen[q].lo;
+      if (seen[q].hi <= seen[q].lo) continue;
+      if (first == rows) first = q;
+      last = q + 1;
     }
-    if (any) {
-      const float* queries = panel + static_cast<size_t>(i) * static_cast<size_t>(c.key_dim);
-      float* block_acc = acc + static_cast<size_t>(i) * padded;
-      attend_some<kType, kQueries>(take, c, seen, queries, keys, values, value_stride, maximum + i, total + i, block_acc,
-                                   padded);
+    alignas(64) float weights[kRows][kAttentionPage];
+    float alpha[kRows];
+    for (int q = first; q < last;) {
+      const int take = block_size(last - q);
+      for_count<kQueries>(take, [&]<int kQ>() {
+        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys, weights + q);
+      });
+      q += take;
     }
-    i += take;
+    for (int q = first; q < last; q += 8)
+      soften(c, seen + q, smaller_int(8, last - q), weights + q, maximum + i + q, total + i + q, alpha + q);
+    for (int q = first; q < last;) {
+      const int take = block_size(last - q);
+      int from = kAttentionPage, to = 0;
+      for (int k = q; k < q + take; ++k) {
+        from = smaller_int(from, seen[k].lo);
+        to = larger_int(to, seen[k].hi);
+      }
+      for_count<kQueries>(take, [&]<int kQ>() {
+        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values, page.value_stride,
+                              acc + static_cast<size_t>(i + q) * padded, padded);
+      });
+      q += take;
+    }
   }
 }
 
@@ -280,26 +353,30 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
   const AttentionRow& row = c.rows[tile.row];
   const int n = tile.count * (c.heads / c.kv_heads);
   const size_t padded = static_cast<size_t>(padded_values(c));
-  for (int i = 0; i < n; ++i) state[i] = kNone;
-  __builtin_memset(state + n, 0, (static_cast<size_t>(n) + static_cast<size_t>(n) * padded) * sizeof(float));
+  const size_t sums = static_cast<size_t>(n) * padded;
+  __builtin_memset(state, 0, (sums + static_cast<size_t>(2 * n)) * sizeof(float));
+  for (int i = 0; i < n; ++i) state[sums + static_cast<size_t>(i)] = kNone;
 
   const int last = row.position + (c.two_way ? row.count : tile.first + tile.count) - 1;
   const int oldest = !c.two_way && c.window > 0 ? larger_int(0, row.position + tile.first - c.window + 1) : 0;
   const int from = larger_int(segment * kAttentionSegment, oldest) / kAttentionPage;
   const int to = smaller_int((segment + 1) * kAttentionSegment - 1, last) / kAttentionPage;
   for (int page = from; page <= to; ++page) {
-    const char* keys = head_of(c, row, tile.kv_head, page);
-    const char* values = keys + c.value_offset;
+    PageData data;
+    data.keys = head_of(c, row, tile.kv_head, page);
+    data.values = data.keys + c.value_offset;
+    data.next_keys = page < to ? head_of(c, row, tile.kv_head, page + 1) : data.keys;
+    data.next_values = data.next_keys + c.value_offset;
+    data.value_stride = static_cast<size_t>(c.value_dim);
     // Widening once pays when several register blocks read the page.
     if (kType != PageType::f32 && n > 2 * kQueries) {
-      widen<kType>(c, keys, values, work, padded);
-      const char* wide = reinterpret_cast<const char*>(work);
-      attend_page<PageType::f32>(c, tile, page * kAttentionPage, panel, wide,
-                                 wide + static_cast<size_t>(c.key_dim) * kAttentionPage * sizeof(float), padded, state,
-                                 padded);
+      widen<kType>(c, data, work, padded);
+      data.keys = reinterpret_cast<const char*>(work);
+      data.values = data.keys + static_cast<size_t>(c.key_dim) * kAttentionPage * sizeof(float);
+      data.value_stride = padded;
+      attend_page<PageType::f32>(c, tile, page * kAttentionPage, panel, data, state, padded);
     } else {
-      attend_page<kType>(c, tile, page * kAttentionPage, panel, keys, values, static_cast<size_t>(c.value_dim), state,
-                         padded);
+      attend_page<kType>(c, tile, page * kAttentionPage, panel, data, state, padded);
     }
   }
 }
@@ -313,38 +390,46 @@ void segment(const AttentionCall& c, const AttentionTile& tile, int index, const
   }
 }
 
-void merge(float* total, const float* part, int queries, int padded) {
+void merge(float* state, const float* part, int queries, int padded) {
+  const size_t width = static_cast<size_t>(padded), sums = static_cast<size_t>(queries) * width;
+  float* const maximum = state + sums;
+  float* const total = maximum + queries;
+  const float* const part_maximum = part + sums;
+  const float* const part_total = part_maximum + queries;
   for (int i = 0; i < queries; ++i) {
-    if (part[i] == kNone) continue;
-    float* acc = total + 2 * queries + static_cast<size_t>(i) * static_cast<size_t>(padded);
-    const float* more = part + 2 * queries + static_cast<size_t>(i) * static_cast<size_t>(padded);
-    if (total[i] == kNone) {
-      total[i] = part[i];
-      total[queries + i] = part[queries + i];
-      __builtin_memcpy(acc, more, static_cast<size_t>(padded) * sizeof(float));
+    if (part_maximum[i] == kNone) continue;
+    float* acc = state + static_cast<size_t>(i) * width;
+    const float* more = part + static_cast<size_t>(i) * width;
+    if (maximum[i] == kNone) {
+      maximum[i] = part_maximum[i];
+      total[i] = part_total[i];
+      __builtin_memcpy(acc, more, width * sizeof(float));
       continue;
     }
-    const float top = larger(total[i], part[i]);
-    const float old_share = exp_one(total[i] - top), new_share = exp_one(part[i] - top);
-    total[i] = top;
-    total[queries + i] = __builtin_fmaf(part[queries + i], new_share, total[queries + i] * old_share);
+    const float top = larger(maximum[i], part_maximum[i]);
+    const float old_share = exp2_one(maximum[i] - top), new_share = exp2_one(part_maximum[i] - top);
+    maximum[i] = top;
+    total[i] = __builtin_fmaf(part_total[i], new_share, total[i] * old_share);
     const Vec a = v_set(old_share), b = v_set(new_share);
-    for (int d = 0; d < padded; d += kLanes) v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
+    for (size_t d = 0; d < width; d += kLanes) v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
   }
 }
 
-void finish(const AttentionCall& c, const AttentionTile& tile, float* total) {
+void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
   const int group = c.heads / c.kv_heads;
   const int n = tile.count * group;
   const size_t padded = static_cast<size_t>(padded_values(c));
+  const float* const maximum = state + static_cast<size_t>(n) * padded;
+  const float* const total = maximum + n;
   for (int i = 0; i < n; ++i) {
     const int head = tile.kv_head * group + i % group;
-    const float* acc = total + 2 * n + static_cast<size_t>(i) * padded;
-    float sum = total[n + i], share = 1.0f;
+    const float* acc = state + static_cast<size_t>(i) * padded;
+    float sum = total[i], share = 1.0f;
     if (c.sinks) {
-      const float top = larger(total[i], c.sinks[head]);
-      share = exp_one(total[i] - top);
-      sum = __builtin_fmaf(sum, share, exp_one(c.sinks[head] - top));
+      const float sink = c.sinks[head] * kLog2E;
+      const float top = larger(maximum[i], sink);
+      share = exp2_one(maximum[i] - top);
+      sum = __builtin_fmaf(sum, share, exp2_one(sink - top));
     }
     const float factor = share / sum;
     const size_t token = static_cast<size_t>(c.rows[tile.row].first + tile.first + i / group);

@@ -44,7 +44,7 @@ inline constexpr int kAttentionPage = 32;      // keys
 inline constexpr int kAttentionSegment = 256;  // keys; a softmax is cut here, whatever runs it
 inline constexpr int kAttentionPad = 16;       // values per query are padded to this many floats
 
-/// A tile's running softmax: maximum [n], sum [n], weighted values [n][padded value_dim].
+/// A tile's running softmax: weighted values [n][padded value_dim], maximum [n], sum [n].
 struct AttentionBodies {
   /// Writes the step's tokens that fall into one page of a row, for one kv head.
   void (*append)(const AttentionCall&, int row, int kv_head, int page);
@@ -53,10 +53,10 @@ struct AttentionBodies {
   /// The running softmax over one segment, from nothing. `work` holds one widened page.
   void (*segment)(const AttentionCall&, const AttentionTile&, int segment, const float* panel, float* state,
                   float* work);
-  /// total := total followed by part. An empty side changes no bit of the other.
-  void (*merge)(float* total, const float* part, int queries, int padded);
+  /// state := state followed by part. An empty side changes no bit of the other.
+  void (*merge)(float* state, const float* part, int queries, int padded);
   /// Adds the sinks, divides, writes the tile's part of `out`.
-  void (*finish)(const AttentionCall&, const AttentionTile&, float* total);
+  void (*finish)(const AttentionCall&, const AttentionTile&, float* state);
 };
 
 extern const AttentionBodies kAttentionGeneric;

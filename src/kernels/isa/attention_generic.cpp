@@ -67,8 +67,8 @@ inline Vec v_copy_sign(Vec size, Vec sign) {
 inline Vec v_power_of_two(Vec t) {
   return each([&](int i) { return from_bits((bits_of(t.x[i]) + 127u - 0x4B400000u) << 23); });
 }
-inline Vec v_zero_below(Vec v, Vec limit, Vec value) {
-  return each([&](int i) { return v.x[i] < limit.x[i] ? 0.0f : value.x[i]; });
+inline Vec v_at_least(Vec v, Vec least) {
+  return each([&](int i) { return least.x[i] > v.x[i] ? least.x[i] : v.x[i]; });  // NaN stays
 }
 inline Vec v_keep_lanes(Vec v, int lo, int hi, Vec other) {
   return each([&](int i) { return i >= lo && i < hi ? v.x[i] : other.x[i]; });
@@ -114,17 +114,27 @@ inline void v_store_bf16(uint16_t* p, Vec v) {
   for (int i = 0; i < kLanes; ++i) p[i] = bf16_from(v.x[i]);
 }
 
-inline float page_max(const Vec* s) {
-  float m = s[0].x[0];
-  for (int n = 0; n < 4; ++n)
-    for (int i = 0; i < kLanes; ++i) m = m > s[n].x[i] ? m : s[n].x[i];
-  return m;
+using Part = Vec;
+inline Part part_zero() { return v_set(0.0f); }
+inline Part row_max(const Vec* s) {
+  return each([&](int i) {
+    float m = s[0].x[i];
+    for (int n = 1; n < 4; ++n) m = m > s[n].x[i] ? m : s[n].x[i];
+    return m;
+  });
 }
-inline float page_sum(const Vec* s) {
-  const Vec t = v_add(v_add(s[0], s[1]), v_add(s[2], s[3]));
-  float h[4];
-  for (int i = 0; i < 4; ++i) h[i] = t.x[i] + t.x[i + 4];
-  return (h[0] + h[2]) + (h[1] + h[3]);
+inline Part row_sum(const Vec* s) { return v_add(v_add(s[0], s[1]), v_add(s[2], s[3])); }
+inline void across_max(const Part* p, float* out) {
+  for (int q = 0; q < 8; ++q) {
+    out[q] = p[q].x[0];
+    for (int i = 1; i < kLanes; ++i) out[q] = out[q] > p[q].x[i] ? out[q] : p[q].x[i];
+  }
+}
+inline void across_sum(const Part* p, float* out) {
+  for (int q = 0; q < 8; ++q) {
+    const float* x = p[q].x;
+    out[q] = ((x[0] + x[4]) + (x[2] + x[6])) + ((x[1] + x[5]) + (x[3] + x[7]));
+  }
 }
 
 template <PageType kType>

@@ -44,3 +44,24 @@ inline void transpose_keys(const float* from, size_t stride, char* keys, size_t 
   store_8<kType>(keys, to + 6 * kAttentionPage, _mm256_permute2f128_ps(b2, b6, 0x31));
   store_8<kType>(keys, to + 7 * kAttentionPage, _mm256_permute2f128_ps(b3, b7, 0x31));
 }
+
+using Part = __m256;
+inline Part part_zero() { return _mm256_setzero_ps(); }
+/// The largest lane of each of 8 rows.
+inline void across_max(const Part* p, float* out) {
+  __m256 h[4];
+  for (int i = 0; i < 4; ++i)
+    h[i] = _mm256_max_ps(_mm256_permute2f128_ps(p[i], p[i + 4], 0x20), _mm256_permute2f128_ps(p[i], p[i + 4], 0x31));
+  const __m256 a = _mm256_max_ps(_mm256_shuffle_ps(h[0], h[1], 0x44), _mm256_shuffle_ps(h[0], h[1], 0xEE));
+  const __m256 b = _mm256_max_ps(_mm256_shuffle_ps(h[2], h[3], 0x44), _mm256_shuffle_ps(h[2], h[3], 0xEE));
+  _mm256_storeu_ps(out, _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xDD)));
+}
+/// The sum of each of 8 rows: lanes k and k + 4, then k and k + 2, then the two left.
+inline void across_sum(const Part* p, float* out) {
+  __m256 h[4];
+  for (int i = 0; i < 4; ++i)
+    h[i] = _mm256_add_ps(_mm256_permute2f128_ps(p[i], p[i + 4], 0x20), _mm256_permute2f128_ps(p[i], p[i + 4], 0x31));
+  const __m256 a = _mm256_add_ps(_mm256_shuffle_ps(h[0], h[1], 0x44), _mm256_shuffle_ps(h[0], h[1], 0xEE));
+  const __m256 b = _mm256_add_ps(_mm256_shuffle_ps(h[2], h[3], 0x44), _mm256_shuffle_ps(h[2], h[3], 0xEE));
+  _mm256_storeu_ps(out, _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xDD)));
+}
