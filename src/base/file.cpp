@@ -78,12 +78,13 @@ void File::read(uint64_t offset, std::span<std::byte> into) const {
       fail_system("read", path_, errno);
     }
     if (count == 0)
-      fail(ErrorKind::bad_checkpoint, "{}: ends at byte {}, {} expected", path_.string(), offset + done, size_);
+      fail(ErrorKind::bad_checkpoint, "{}: ends at byte {}, {} expected", path_.string(), offset + done,
+           size_);
     done += static_cast<size_t>(count);
   }
 }
 
-std::shared_ptr<MappedRange> File::map(uint64_t offset, uint64_t length, bool whole) const {
+std::shared_ptr<MappedRange> File::map_range(uint64_t offset, uint64_t length, bool tensor) const {
   if (offset > size_ || length > size_ - offset || length > std::numeric_limits<size_t>::max() / 2)
     fail(ErrorKind::bad_checkpoint, "{}: bytes {} to {} wanted, the file has {}", path_.string(), offset,
          offset + length, size_);
@@ -92,10 +93,11 @@ std::shared_ptr<MappedRange> File::map(uint64_t offset, uint64_t length, bool wh
   const uint64_t first = (offset >= kLead ? offset - kLead : offset) / page * page;
   const uint64_t lead = offset - first;
   const size_t mapped = static_cast<size_t>(lead + length);
-  void* base = ::mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_NORESERVE, descriptor_,
-                      static_cast<off_t>(first));
+  const int access = tensor ? PROT_READ | PROT_WRITE : PROT_READ;
+  void* base =
+      ::mmap(nullptr, mapped, access, MAP_PRIVATE | MAP_NORESERVE, descriptor_, static_cast<off_t>(first));
   if (base == MAP_FAILED) fail_system("map", path_, errno);
-  if (whole) ::madvise(base, mapped, MADV_WILLNEED);
+  if (tensor) ::madvise(base, mapped, MADV_WILLNEED);
   return std::make_shared<MappedRange>(base, mapped, static_cast<size_t>(lead), static_cast<size_t>(length));
 }
 

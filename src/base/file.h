@@ -14,8 +14,8 @@
 
 namespace mlxcel {
 
-/// Part of a file in memory. Pages come in when touched and go with the last holder. The map is private and
-/// writable: a write copies the page for this holder alone and never reaches the file.
+/// Part of a file in memory. Pages come in when touched and go with the last holder. From map() it is private
+/// and writable: a write copies the page for this holder alone and never reaches the file.
 class MappedRange {
  public:
   MappedRange(void* base, size_t mapped, size_t lead, size_t size);
@@ -43,12 +43,19 @@ class File {
   const std::filesystem::path& path() const { return path_; }
   uint64_t size() const { return size_; }
   void read(uint64_t offset, std::span<std::byte> into) const;
-  /// The range [offset, offset + length). Where `offset` is 8 or more, the 8 bytes before it are mapped too.
-  /// `whole`: all of it will be read soon, so the system may read ahead.
-  std::shared_ptr<MappedRange> map(uint64_t offset, uint64_t length, bool whole = true) const;
+  /// The range [offset, offset + length), about to be read as a whole. Where `offset` is 8 or more, the 8
+  /// bytes before it are mapped too.
+  std::shared_ptr<MappedRange> map(uint64_t offset, uint64_t length) const {
+    return map_range(offset, length, true);
+  }
+  /// The same to look into here and there: read-only, nothing read ahead.
+  std::shared_ptr<const MappedRange> view(uint64_t offset, uint64_t length) const {
+    return map_range(offset, length, false);
+  }
 
  private:
   File(std::filesystem::path path, int descriptor, uint64_t size);
+  std::shared_ptr<MappedRange> map_range(uint64_t offset, uint64_t length, bool tensor) const;
   std::filesystem::path path_;
   int descriptor_;
   uint64_t size_;

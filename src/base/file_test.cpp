@@ -60,6 +60,7 @@ TEST_F(FileTest, MapsAnyOffsetAndNeverWritesBack) {
   }
   EXPECT_EQ(read_file(path, 20000), text);
   EXPECT_EQ(file->map(5, 0)->size(), 0u);
+  EXPECT_EQ(std::memcmp(file->view(4096, 100)->data(), text.data() + 4096, 100), 0);
 }
 
 TEST_F(FileTest, RefusesWhatIsNotThereOrTooLarge) {

@@ -44,7 +44,8 @@ Checkpoint open_gguf(const fs::path& path) {
   out.source = gguf_source(contents, json);
   out.file_bytes = contents.file_bytes;
   std::set<int> eos;
-  for (const char* key : {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
+  for (const char* key :
+       {"tokenizer.ggml.eos_token_id", "tokenizer.ggml.eot_token_id", "tokenizer.ggml.eom_token_id"})
     if (const auto id = gguf_integer(contents.metadata, key, 0, std::numeric_limits<int>::max()))
       eos.insert(static_cast<int>(*id));
   out.eos_ids.assign(eos.begin(), eos.end());
@@ -76,7 +77,8 @@ std::vector<fs::path> gguf_models(const fs::path& folder) {
   std::vector<fs::path> out;
   for (const auto& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    if (!name.ends_with(".gguf") || name.starts_with(".") || name.find("mmproj") != std::string::npos) continue;
+    if (!name.ends_with(".gguf") || name.starts_with(".") || name.find("mmproj") != std::string::npos)
+      continue;
     const auto split = parse_split_name(name, ".gguf");
     if (!split || sets.insert(split->name(1)).second) out.push_back(entry.path());
   }
@@ -104,7 +106,8 @@ Checkpoint open_folder(const fs::path& folder) {
          models[0].filename().string(), models[1].filename().string());
   if (safetensors) fail(ErrorKind::bad_checkpoint, "{}: config.json: missing; download incomplete?", where);
   if (holds(folder, {".bin", ".pt", ".pth", ".npz"}))
-    fail(ErrorKind::unsupported, "{}: PyTorch and NumPy weights are not loaded; use a safetensors export", where);
+    fail(ErrorKind::unsupported, "{}: PyTorch and NumPy weights are not loaded; use a safetensors export",
+         where);
   if (config) fail(ErrorKind::bad_checkpoint, "{}: holds no *.safetensors; download incomplete?", where);
   fail(ErrorKind::not_found, "{}: neither config.json with *.safetensors nor a .gguf file", where);
 }

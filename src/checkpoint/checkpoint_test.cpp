@@ -15,7 +15,9 @@ using namespace testing_files;
 
 struct OpenCheckpoint : testing::Test {
   Folder folder;
-  void weights(const std::string& name = "model.safetensors") { write_safetensors(folder / name, {{"a.weight", numbers({2, 2})}}); }
+  void weights(const std::string& name = "model.safetensors") {
+    write_safetensors(folder / name, {{"a.weight", numbers({2, 2})}});
+  }
   void refuse(const fs::path& path, ErrorKind kind, const std::vector<std::string>& parts) {
     expect_error([&] { open_checkpoint(path); }, kind, parts);
   }
@@ -23,7 +25,8 @@ struct OpenCheckpoint : testing::Test {
 
 TEST_F(OpenCheckpoint, Folder) {
   weights();
-  folder.put("config.json", R"({"model_type": "llama", "eos_token_id": 2, "text_config": {"eos_token_id": [5, 2]}})");
+  folder.put("config.json",
+             R"({"model_type": "llama", "eos_token_id": 2, "text_config": {"eos_token_id": [5, 2]}})");
   folder.put("generation_config.json", R"({"eos_token_id": [1, 106], "temperature": 0.6})");
   const Checkpoint c = open_checkpoint(folder.path());
   EXPECT_EQ(c.format, Checkpoint::Format::safetensors);
@@ -79,11 +82,17 @@ TEST_F(OpenCheckpoint, BrokenConfigIsNamed) {
 /// A tiny model of the llama kind with F32 tensors whose values tell rows apart.
 Gguf llama(const std::string& arch = "llama") {
   Gguf f;
-  f.string("general.architecture", arch).integer(arch + ".block_count", 1).integer(arch + ".context_length", 64)
-      .integer(arch + ".embedding_length", 8).integer(arch + ".feed_forward_length", 4)
-      .integer(arch + ".attention.head_count", 2).integer(arch + ".attention.head_count_kv", 1)
-      .number(arch + ".attention.layer_norm_rms_epsilon", 1e-6f).number(arch + ".rope.freq_base", 5e5f)
-      .integer("tokenizer.ggml.bos_token_id", 1).integer("tokenizer.ggml.eos_token_id", 2)
+  f.string("general.architecture", arch)
+      .integer(arch + ".block_count", 1)
+      .integer(arch + ".context_length", 64)
+      .integer(arch + ".embedding_length", 8)
+      .integer(arch + ".feed_forward_length", 4)
+      .integer(arch + ".attention.head_count", 2)
+      .integer(arch + ".attention.head_count_kv", 1)
+      .number(arch + ".attention.layer_norm_rms_epsilon", 1e-6f)
+      .number(arch + ".rope.freq_base", 5e5f)
+      .integer("tokenizer.ggml.bos_token_id", 1)
+      .integer("tokenizer.ggml.eos_token_id", 2)
       .integer("tokenizer.ggml.eot_token_id", 4);
   return f;
 }
@@ -104,7 +113,9 @@ Gguf& with_tensors(Gguf& f) {
 
 TEST_F(OpenCheckpoint, GgufLlama) {
   Gguf f = llama();
-  with_tensors(f).tensor("blk.0.attn_q.bias", 0, {8}, floats(8)).tensor("output.weight", 0, {8, 16}, floats(128));
+  with_tensors(f)
+      .tensor("blk.0.attn_q.bias", 0, {8}, floats(8))
+      .tensor("output.weight", 0, {8, 16}, floats(128));
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
   EXPECT_EQ(c.format, Checkpoint::Format::gguf);
   EXPECT_EQ(c.config.get<std::string>("model_type"), "llama");
@@ -121,7 +132,8 @@ TEST_F(OpenCheckpoint, GgufLlama) {
   // Rows of a head come as pairs 0 2 | 1 3 and go back to halves.
   const Weight q = c.source->load("model.layers.0.self_attn.q_proj.weight");
   const int order[8] = {0, 2, 1, 3, 4, 6, 5, 7};
-  for (int row = 0; row < 8; ++row) EXPECT_EQ(q.data.data<float>()[8 * row], static_cast<float>(8 * order[row])) << row;
+  for (int row = 0; row < 8; ++row)
+    EXPECT_EQ(q.data.data<float>()[8 * row], static_cast<float>(8 * order[row])) << row;
   const Weight bias = c.source->load("model.layers.0.self_attn.q_proj.bias");
   for (int row = 0; row < 8; ++row) EXPECT_EQ(bias.data.data<float>()[row], static_cast<float>(order[row]));
   EXPECT_EQ(c.source->load("model.layers.0.self_attn.k_proj.weight").data.data<float>()[8], 16);
@@ -137,10 +149,14 @@ TEST_F(OpenCheckpoint, GgufLlama) {
 
 TEST_F(OpenCheckpoint, GgufHeadsOfSixRowsAreNotTheirOwnInverse) {
   Gguf f;
-  f.string("general.architecture", "llama").integer("llama.block_count", 1).integer("llama.context_length", 64)
-      .integer("llama.embedding_length", 6).integer("llama.attention.head_count", 1)
+  f.string("general.architecture", "llama")
+      .integer("llama.block_count", 1)
+      .integer("llama.context_length", 64)
+      .integer("llama.embedding_length", 6)
+      .integer("llama.attention.head_count", 1)
       .number("llama.attention.layer_norm_rms_epsilon", 1e-6f)
-      .tensor("token_embd.weight", 0, {6, 4}, floats(24)).tensor("blk.0.attn_q.weight", 0, {1, 6}, floats(6));
+      .tensor("token_embd.weight", 0, {6, 4}, floats(24))
+      .tensor("blk.0.attn_q.weight", 0, {1, 6}, floats(6));
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
   const Weight q = c.source->load("model.layers.0.self_attn.q_proj.weight");
   const float expected[6] = {0, 2, 4, 1, 3, 5};
@@ -148,27 +164,41 @@ TEST_F(OpenCheckpoint, GgufHeadsOfSixRowsAreNotTheirOwnInverse) {
 }
 
 TEST_F(OpenCheckpoint, GgufRopeScaling) {
-  const auto config = [&](Gguf f) { return open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes())).config; };
+  const auto config = [&](Gguf f) {
+    return open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes())).config;
+  };
   EXPECT_FALSE(config(llama()).has("rope_scaling"));
   EXPECT_FALSE(config(llama().string("llama.rope.scaling.type", "none")).has("rope_scaling"));
-  const Config linear = config(llama().string("llama.rope.scaling.type", "linear").number("llama.rope.scaling.factor", 4)).child("rope_scaling");
+  const Config linear =
+      config(llama().string("llama.rope.scaling.type", "linear").number("llama.rope.scaling.factor", 4))
+          .child("rope_scaling");
   EXPECT_EQ(linear.get<std::string>("rope_type"), "linear");
   EXPECT_EQ(linear.get<float>("factor"), 4);
-  const Config yarn = config(llama().string("llama.rope.scaling.type", "yarn").number("llama.rope.scaling.factor", 4)
-                                 .integer("llama.rope.scaling.original_context_length", 32)).child("rope_scaling");
+  const Config yarn = config(llama()
+                                 .string("llama.rope.scaling.type", "yarn")
+                                 .number("llama.rope.scaling.factor", 4)
+                                 .integer("llama.rope.scaling.original_context_length", 32))
+                          .child("rope_scaling");
   EXPECT_EQ(yarn.get<std::string>("rope_type"), "yarn");
   EXPECT_EQ(yarn.get<int>("original_max_position_embeddings"), 32);
-  const Config llama3 = config(llama().tensor("rope_freqs.weight", 0, {2}, raw(1.0f) + raw(8.0f))).child("rope_scaling");
+  const Config llama3 =
+      config(llama().tensor("rope_freqs.weight", 0, {2}, raw(1.0f) + raw(8.0f))).child("rope_scaling");
   EXPECT_EQ(llama3.get<std::string>("rope_type"), "longrope");
   EXPECT_EQ(llama3.get<std::vector<float>>("long_factor"), (std::vector<float>{1, 8}));
   EXPECT_EQ(llama3.get<std::vector<float>>("short_factor"), (std::vector<float>{1, 8}));
   EXPECT_EQ(llama3.get<float>("attention_factor"), 1);
-  expect_error([&] { config(llama().tensor("rope_freqs.weight", 0, {3}, floats(3))); }, ErrorKind::bad_checkpoint, {"rope_freqs.weight", "[2]", "[3]"});
-  expect_error([&] { config(llama().tensor("rope_freqs.weight", 0, {2}, floats(2))); }, ErrorKind::bad_checkpoint, {"positive"});
-  expect_error([&] { config(llama().string("llama.rope.scaling.type", "spiral")); }, ErrorKind::unsupported, {"spiral"});
-  expect_error([&] { config(llama().string("llama.rope.scaling.type", "linear")); }, ErrorKind::bad_checkpoint, {"factor"});
-  EXPECT_EQ(config(llama().integer("llama.rope.dimension_count", 2)).get<float>("partial_rotary_factor"), 0.5f);
-  expect_error([&] { config(llama().integer("llama.rope.dimension_count", 6)); }, ErrorKind::bad_checkpoint, {"dimension_count"});
+  expect_error([&] { config(llama().tensor("rope_freqs.weight", 0, {3}, floats(3))); },
+               ErrorKind::bad_checkpoint, {"rope_freqs.weight", "[2]", "[3]"});
+  expect_error([&] { config(llama().tensor("rope_freqs.weight", 0, {2}, floats(2))); },
+               ErrorKind::bad_checkpoint, {"positive"});
+  expect_error([&] { config(llama().string("llama.rope.scaling.type", "spiral")); }, ErrorKind::unsupported,
+               {"spiral"});
+  expect_error([&] { config(llama().string("llama.rope.scaling.type", "linear")); },
+               ErrorKind::bad_checkpoint, {"factor"});
+  EXPECT_EQ(config(llama().integer("llama.rope.dimension_count", 2)).get<float>("partial_rotary_factor"),
+            0.5f);
+  expect_error([&] { config(llama().integer("llama.rope.dimension_count", 6)); }, ErrorKind::bad_checkpoint,
+               {"dimension_count"});
 }
 
 TEST_F(OpenCheckpoint, GgufRefusals) {
@@ -183,25 +213,39 @@ TEST_F(OpenCheckpoint, GgufRefusals) {
   no(with_tensors(odd), ErrorKind::unsupported, {"oddity", "unknown architecture"});
   no(with_tensors(experts.integer("llama.expert_count", 8)), ErrorKind::unsupported, {"mixtral"});
   Gguf stranger = llama();
-  no(with_tensors(stranger).tensor("blk.0.surprise.weight", 0, {1}, floats(1)), ErrorKind::bad_checkpoint, {"blk.0.surprise.weight", "llama"});
+  no(with_tensors(stranger).tensor("blk.0.surprise.weight", 0, {1}, floats(1)), ErrorKind::bad_checkpoint,
+     {"blk.0.surprise.weight", "llama"});
   no(llama(), ErrorKind::bad_checkpoint, {"token_embd.weight"});
   Gguf partial;
-  no(partial.string("general.architecture", "llama").tensor("token_embd.weight", 0, {8, 16}, floats(128)), ErrorKind::bad_checkpoint, {"llama.block_count", "missing"});
+  no(partial.string("general.architecture", "llama").tensor("token_embd.weight", 0, {8, 16}, floats(128)),
+     ErrorKind::bad_checkpoint, {"llama.block_count", "missing"});
   Gguf heads;
-  heads.string("general.architecture", "llama").integer("llama.block_count", 1).integer("llama.context_length", 64)
-      .integer("llama.embedding_length", 8).integer("llama.attention.head_count", 3).number("llama.attention.layer_norm_rms_epsilon", 1e-6f);
+  heads.string("general.architecture", "llama")
+      .integer("llama.block_count", 1)
+      .integer("llama.context_length", 64)
+      .integer("llama.embedding_length", 8)
+      .integer("llama.attention.head_count", 3)
+      .number("llama.attention.layer_norm_rms_epsilon", 1e-6f);
   no(with_tensors(heads), ErrorKind::bad_checkpoint, {"blk.0.attn_k.weight", "3 heads"});
   Gguf zero;
-  zero.string("general.architecture", "llama").integer("llama.block_count", 1).integer("llama.context_length", 64)
-      .integer("llama.embedding_length", 8).integer("llama.attention.head_count", 0).number("llama.attention.layer_norm_rms_epsilon", 1e-6f);
+  zero.string("general.architecture", "llama")
+      .integer("llama.block_count", 1)
+      .integer("llama.context_length", 64)
+      .integer("llama.embedding_length", 8)
+      .integer("llama.attention.head_count", 0)
+      .number("llama.attention.layer_norm_rms_epsilon", 1e-6f);
   no(with_tensors(zero), ErrorKind::bad_checkpoint, {"0 heads"});
 }
 
 TEST_F(OpenCheckpoint, GgufQwen3Moe) {
   Gguf f = llama("qwen3moe");
-  f.integer("qwen3moe.attention.key_length", 4).integer("qwen3moe.expert_count", 3).integer("qwen3moe.expert_used_count", 2)
+  f.integer("qwen3moe.attention.key_length", 4)
+      .integer("qwen3moe.expert_count", 3)
+      .integer("qwen3moe.expert_used_count", 2)
       .integer("qwen3moe.expert_feed_forward_length", 5);
-  with_tensors(f).tensor("blk.0.ffn_gate_exps.weight", 0, {8, 5, 3}, floats(120)).tensor("blk.0.ffn_gate_inp.weight", 0, {8, 3}, floats(24))
+  with_tensors(f)
+      .tensor("blk.0.ffn_gate_exps.weight", 0, {8, 5, 3}, floats(120))
+      .tensor("blk.0.ffn_gate_inp.weight", 0, {8, 3}, floats(24))
       .tensor("blk.0.attn_q_norm.weight", 0, {4}, floats(4));
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
   EXPECT_EQ(c.config.get<std::string>("model_type"), "qwen3_moe");
@@ -209,8 +253,10 @@ TEST_F(OpenCheckpoint, GgufQwen3Moe) {
   EXPECT_EQ(c.config.get<int>("moe_intermediate_size"), 5);
   EXPECT_TRUE(c.config.get<bool>("norm_topk_prob"));
   EXPECT_EQ(c.source->find("model.layers.0.mlp.switch_mlp.gate_proj.weight")->shape, Shape({3, 5, 8}));
-  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8], 8);  // not permuted
-  EXPECT_TRUE(c.source->find("model.layers.0.mlp.gate.weight") && c.source->find("model.layers.0.self_attn.q_norm.weight"));
+  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8],
+            8);  // not permuted
+  EXPECT_TRUE(c.source->find("model.layers.0.mlp.gate.weight") &&
+              c.source->find("model.layers.0.self_attn.q_norm.weight"));
 }
 
 TEST_F(OpenCheckpoint, GgufGemma3NormsLoseTheOne) {
@@ -230,10 +276,16 @@ TEST_F(OpenCheckpoint, GgufGemma3NormsLoseTheOne) {
 
 TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
   Gguf gpt;
-  gpt.string("general.architecture", "gpt2").integer("gpt2.block_count", 1).integer("gpt2.context_length", 16)
-      .integer("gpt2.embedding_length", 8).integer("gpt2.attention.head_count", 2).number("gpt2.attention.layer_norm_epsilon", 1e-5f)
-      .tensor("token_embd.weight", 0, {8, 16}, floats(128)).tensor("position_embd.weight", 0, {8, 16}, floats(128))
-      .tensor("blk.0.attn_qkv.weight", 0, {8, 24}, floats(192)).tensor("blk.0.attn_qkv.bias", 0, {24}, floats(24));
+  gpt.string("general.architecture", "gpt2")
+      .integer("gpt2.block_count", 1)
+      .integer("gpt2.context_length", 16)
+      .integer("gpt2.embedding_length", 8)
+      .integer("gpt2.attention.head_count", 2)
+      .number("gpt2.attention.layer_norm_epsilon", 1e-5f)
+      .tensor("token_embd.weight", 0, {8, 16}, floats(128))
+      .tensor("position_embd.weight", 0, {8, 16}, floats(128))
+      .tensor("blk.0.attn_qkv.weight", 0, {8, 24}, floats(192))
+      .tensor("blk.0.attn_qkv.bias", 0, {24}, floats(24));
   const Checkpoint g = open_checkpoint(folder.put("g.gguf", gpt.bytes()));
   EXPECT_EQ(g.config.get<int>("n_embd"), 8);
   EXPECT_EQ(g.config.get<int>("n_positions"), 16);
@@ -242,11 +294,17 @@ TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
   EXPECT_TRUE(g.source->find("model.h.0.attn.c_attn.bias") && g.source->find("model.wpe.weight"));
 
   Gguf bert;
-  bert.string("general.architecture", "bert").integer("bert.block_count", 1).integer("bert.context_length", 16)
-      .integer("bert.embedding_length", 8).integer("bert.feed_forward_length", 4).integer("bert.attention.head_count", 2)
+  bert.string("general.architecture", "bert")
+      .integer("bert.block_count", 1)
+      .integer("bert.context_length", 16)
+      .integer("bert.embedding_length", 8)
+      .integer("bert.feed_forward_length", 4)
+      .integer("bert.attention.head_count", 2)
       .number("bert.attention.layer_norm_epsilon", 1e-12f)
-      .tensor("token_embd.weight", 0, {8, 16}, floats(128)).tensor("token_types.weight", 0, {8, 2}, floats(16))
-      .tensor("token_embd_norm.bias", 0, {8}, floats(8)).tensor("blk.0.attn_output_norm.weight", 0, {8}, floats(8))
+      .tensor("token_embd.weight", 0, {8, 16}, floats(128))
+      .tensor("token_types.weight", 0, {8, 2}, floats(16))
+      .tensor("token_embd_norm.bias", 0, {8}, floats(8))
+      .tensor("blk.0.attn_output_norm.weight", 0, {8}, floats(8))
       .tensor("blk.0.attn_output.weight", 0, {8, 8}, floats(64));
   const Checkpoint b = open_checkpoint(folder.put("b.gguf", bert.bytes()));
   EXPECT_EQ(b.config.get<int>("type_vocab_size"), 2);
@@ -255,12 +313,21 @@ TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
   EXPECT_TRUE(b.source->find("embeddings.LayerNorm.bias"));
 
   Gguf mamba;
-  mamba.string("general.architecture", "mamba2").integer("mamba2.block_count", 1).integer("mamba2.embedding_length", 8)
-      .integer("mamba2.ssm.conv_kernel", 4).integer("mamba2.ssm.state_size", 2).integer("mamba2.ssm.group_count", 1)
-      .integer("mamba2.ssm.time_step_rank", 4).integer("mamba2.ssm.inner_size", 16).number("mamba2.attention.layer_norm_rms_epsilon", 1e-5f)
-      .tensor("token_embd.weight", 0, {8, 16}, floats(128)).tensor("blk.0.ssm_a", 0, {1, 4}, raw(-1.0f) + raw(-2.0f) + raw(-3.0f) + raw(-4.0f))
-      .tensor("blk.0.ssm_d", 0, {1, 4}, floats(4)).tensor("blk.0.ssm_conv1d.weight", 0, {4, 20}, floats(80))
-      .tensor("blk.0.ssm_norm.weight", 0, {16, 1}, floats(16)).tensor("blk.0.ssm_dt.bias", 0, {4}, floats(4));
+  mamba.string("general.architecture", "mamba2")
+      .integer("mamba2.block_count", 1)
+      .integer("mamba2.embedding_length", 8)
+      .integer("mamba2.ssm.conv_kernel", 4)
+      .integer("mamba2.ssm.state_size", 2)
+      .integer("mamba2.ssm.group_count", 1)
+      .integer("mamba2.ssm.time_step_rank", 4)
+      .integer("mamba2.ssm.inner_size", 16)
+      .number("mamba2.attention.layer_norm_rms_epsilon", 1e-5f)
+      .tensor("token_embd.weight", 0, {8, 16}, floats(128))
+      .tensor("blk.0.ssm_a", 0, {1, 4}, raw(-1.0f) + raw(-2.0f) + raw(-3.0f) + raw(-4.0f))
+      .tensor("blk.0.ssm_d", 0, {1, 4}, floats(4))
+      .tensor("blk.0.ssm_conv1d.weight", 0, {4, 20}, floats(80))
+      .tensor("blk.0.ssm_norm.weight", 0, {16, 1}, floats(16))
+      .tensor("blk.0.ssm_dt.bias", 0, {4}, floats(4));
   const Checkpoint m = open_checkpoint(folder.put("m.gguf", mamba.bytes()));
   EXPECT_EQ(m.config.get<int>("head_dim"), 4);
   EXPECT_EQ(m.config.get<int>("expand"), 2);
@@ -277,11 +344,17 @@ TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
 }
 
 TEST_F(OpenCheckpoint, GgufPerLayerListsMustAgree) {
-  const auto list = [](uint32_t a, uint32_t b) { return raw<uint32_t>(4) + raw<uint64_t>(2) + raw(a) + raw(b); };
+  const auto list = [](uint32_t a, uint32_t b) {
+    return raw<uint32_t>(4) + raw<uint64_t>(2) + raw(a) + raw(b);
+  };
   const auto file = [&](const std::string& value) {
     Gguf f;
-    f.string("general.architecture", "qwen2").integer("qwen2.block_count", 2).integer("qwen2.context_length", 64)
-        .integer("qwen2.embedding_length", 8).pair("qwen2.attention.head_count", 9, value).number("qwen2.attention.layer_norm_rms_epsilon", 1e-6f);
+    f.string("general.architecture", "qwen2")
+        .integer("qwen2.block_count", 2)
+        .integer("qwen2.context_length", 64)
+        .integer("qwen2.embedding_length", 8)
+        .pair("qwen2.attention.head_count", 9, value)
+        .number("qwen2.attention.layer_norm_rms_epsilon", 1e-6f);
     return folder.put("m.gguf", with_tensors(f).bytes());
   };
   EXPECT_EQ(open_checkpoint(file(list(2, 2))).config.get<int>("num_attention_heads"), 2);

@@ -24,7 +24,8 @@ constexpr std::string_view kMarkValue = "\x01mlxcel:";
 /// The text with NaN and Infinity made strings; checks the depth before the parser builds anything.
 std::string strict_json(std::string_view text, const std::string& where) {
   if (text.size() > kMaxText)
-    fail(ErrorKind::bad_checkpoint, "{}: {} bytes of JSON, at most {} are read", where, text.size(), kMaxText);
+    fail(ErrorKind::bad_checkpoint, "{}: {} bytes of JSON, at most {} are read", where, text.size(),
+         kMaxText);
   std::string out;
   out.reserve(text.size());
   int depth = 0;
@@ -111,14 +112,17 @@ Config Config::parse(std::string_view text, std::string where) {
     fail(ErrorKind::bad_checkpoint, "{}: not valid JSON: {}", document->where, error.what());
   }
   if (!document->root.is_object())
-    fail(ErrorKind::bad_checkpoint, "{}: expected a JSON object, found {}", document->where, shown(document->root));
+    fail(ErrorKind::bad_checkpoint, "{}: expected a JSON object, found {}", document->where,
+         shown(document->root));
   walk(document->root, [](json& value) {
     if (!value.is_string()) return;
     const std::string& content = value.get_ref<const std::string&>();
     if (!content.starts_with(kMarkValue)) return;
     const std::string word = content.substr(kMarkValue.size());
     const double infinity = std::numeric_limits<double>::infinity();
-    value = word == "NaN" ? std::numeric_limits<double>::quiet_NaN() : word == "Infinity" ? infinity : -infinity;
+    value = word == "NaN"        ? std::numeric_limits<double>::quiet_NaN()
+            : word == "Infinity" ? infinity
+                                 : -infinity;
   });
   Config config;
   config.node_ = std::make_shared<Node>(Node{document, &document->root, ""});
@@ -230,7 +234,9 @@ struct Reader<std::vector<float>> {
 template <>
 struct Reader<std::vector<std::string>> {
   static constexpr const char* expected = "a list of strings";
-  static std::optional<std::vector<std::string>> read(const json& value) { return read_list<std::string>(value); }
+  static std::optional<std::vector<std::string>> read(const json& value) {
+    return read_list<std::string>(value);
+  }
 };
 
 [[noreturn]] void fail_absent(const std::string& where, const std::string& key, std::string_view expected) {

@@ -19,8 +19,8 @@ class Config {
   /// names it in messages. NaN and Infinity are read as Python writes them.
   static Config parse(std::string_view json, std::string where);
 
-  bool has(std::string_view key) const;        // present and not null
-  bool is_array(std::string_view key) const;   // for keys that come as one value or as a list
+  bool has(std::string_view key) const;       // present and not null
+  bool is_array(std::string_view key) const;  // for keys that come as one value or as a list
   bool is_object(std::string_view key) const;
   bool is_string(std::string_view key) const;
   bool is_bool(std::string_view key) const;

@@ -22,7 +22,8 @@ std::string message_of(const std::function<void()>& action) {
 
 TEST(Config, ReadsTypedValues) {
   const Config c = Config::parse(R"({"a": 3, "b": 1e5, "c": true, "d": "x", "e": [1, 2.0], "f": [0.5, 1],
-                                     "g": ["u", "v"], "n": null})", "config.json");
+                                     "g": ["u", "v"], "n": null})",
+                                 "config.json");
   EXPECT_EQ(c.get<int>("a"), 3);
   EXPECT_EQ(c.get<int>("b"), 100000);
   EXPECT_EQ(c.get<float>("b"), 1e5f);
@@ -41,7 +42,8 @@ TEST(Config, ReadsTypedValues) {
 
 TEST(Config, MessagesSayKeyExpectedFoundAndWhere) {
   const Config c = Config::parse(R"({"text": {"layers": "many", "neg": -1, "big": 4294967296, "half": 2.5,
-                                     "flag": true, "huge": 1e300, "list": [1, "x"]}})", "config.json");
+                                     "flag": true, "huge": 1e300, "list": [1, "x"]}})",
+                                 "config.json");
   const Config t = c.child("text");
   EXPECT_EQ(message_of([&] { t.get<int>("layers"); }),
             "config.json: text.layers: expected an integer from 0 to 2147483647, found \"many\"");
@@ -67,8 +69,8 @@ TEST(Config, NullAbsentAndEmptyAreTheSame) {
 }
 
 TEST(Config, ReadsPythonsSpecialNumbers) {
-  const Config c = Config::parse(R"({"limit": [0.0, Infinity], "low": -Infinity, "odd": NaN, "s": "NaN, Infinity"})",
-                                 "config.json");
+  const Config c = Config::parse(
+      R"({"limit": [0.0, Infinity], "low": -Infinity, "odd": NaN, "s": "NaN, Infinity"})", "config.json");
   EXPECT_TRUE(std::isinf(c.get<std::vector<float>>("limit")[1]));
   EXPECT_EQ(c.get<float>("low"), -INFINITY);
   EXPECT_EQ(c.get<std::string>("s"), "NaN, Infinity");
@@ -79,7 +81,8 @@ TEST(Config, ReadsPythonsSpecialNumbers) {
 }
 
 TEST(Config, RemembersWhatWasRead) {
-  const Config c = Config::parse(R"({"a": 1, "b": 2, "text": {"x": 1, "y": 2}, "vision": {"z": 1}})", "config.json");
+  const Config c =
+      Config::parse(R"({"a": 1, "b": 2, "text": {"x": 1, "y": 2}, "vision": {"z": 1}})", "config.json");
   EXPECT_EQ(c.get<int>("a"), 1);
   EXPECT_EQ(c.child("text").get<int>("y"), 2);
   EXPECT_EQ(c.unread(), (std::vector<std::string>{"b", "text.x", "vision"}));

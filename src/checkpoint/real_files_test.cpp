@@ -63,7 +63,8 @@ TEST(RealFiles, MiniLm) {
   const Weight w = c.source->load("embeddings.word_embeddings.weight");
   EXPECT_EQ(w.shape, Shape({30522, 384}));
   EXPECT_EQ(w.data.dtype(), mx::float32);
-  for (const std::string& name : c.source->names()) EXPECT_EQ(c.source->load(name).shape, c.source->find(name)->shape);
+  for (const std::string& name : c.source->names())
+    EXPECT_EQ(c.source->load(name).shape, c.source->find(name)->shape);
 }
 
 }  // namespace

@@ -35,9 +35,12 @@ class Application {
  private:
   void apply(const std::string& name, const std::vector<Capture>& captures, RecipePtr recipe) {
     switch (rule_.kind) {
-      case Rule::Kind::drop: return;
-      case Rule::Kind::rename: return put(fill(rule_.to.front(), captures), std::move(recipe), name);
-      case Rule::Kind::split: return split_one(name, captures, std::move(recipe));
+      case Rule::Kind::drop:
+        return;
+      case Rule::Kind::rename:
+        return put(fill(rule_.to.front(), captures), std::move(recipe), name);
+      case Rule::Kind::split:
+        return split_one(name, captures, std::move(recipe));
       case Rule::Kind::transpose:
         require_dense(name, recipe->info(), false);
         if (recipe->info().shape.size() < 2)
@@ -47,7 +50,8 @@ class Application {
       case Rule::Kind::add_constant:
         require_dense(name, recipe->info(), true);
         return put(name, shifted(std::move(recipe), rule_.constant), name);
-      case Rule::Kind::stack: break;
+      case Rule::Kind::stack:
+        break;
     }
     fail(ErrorKind::internal, "{}: no such kind of rule", what_);
   }
@@ -59,7 +63,8 @@ class Application {
 
   void require_dense(const std::string& name, const WeightInfo& info, bool floating) const {
     if (info.format)
-      fail(ErrorKind::bad_checkpoint, "{}: {} is quantised ({}), expected a dense tensor", what_, name, info.stored_as);
+      fail(ErrorKind::bad_checkpoint, "{}: {} is quantised ({}), expected a dense tensor", what_, name,
+           info.stored_as);
     if (floating && info.dtype != mx::float32 && info.dtype != mx::float16 && info.dtype != mx::bfloat16)
       fail(ErrorKind::bad_checkpoint, "{}: {} is {}, expected F32, F16 or BF16", what_, name, info.stored_as);
   }
@@ -86,7 +91,8 @@ class Application {
     };
     std::map<std::string, std::map<long, Member>> groups;
     for (const auto& [name, captures] : matched) {
-      const auto index = std::find_if(captures.rbegin(), captures.rend(), [](const Capture& c) { return c.kind == '#'; });
+      const auto index =
+          std::find_if(captures.rbegin(), captures.rend(), [](const Capture& c) { return c.kind == '#'; });
       const std::string target = fill(rule_.to.front(), captures);
       groups[target].emplace(std::stol(index->text), Member{name, recipes_.at(name)});
       recipes_.erase(name);
@@ -96,7 +102,8 @@ class Application {
       std::vector<std::string> names;
       for (auto& [index, member] : members) {
         if (index != static_cast<long>(parts.size()))
-          fail(ErrorKind::bad_checkpoint, "{}: number {} is missing before {}", what_, parts.size(), member.name);
+          fail(ErrorKind::bad_checkpoint, "{}: number {} is missing before {}", what_, parts.size(),
+               member.name);
         parts.push_back(std::move(member.recipe));
         names.push_back(member.name);
       }
@@ -144,7 +151,8 @@ Rule checked(Rule rule) {
       bad("the target has more wildcards than the pattern");
   if (rule.kind == Rule::Kind::stack) {
     if (indices == 0) bad("nothing numbers the tensors to stack");
-    if (count_wildcards(rule.to.front(), '#') >= indices) bad("the target keeps the number that is stacked away");
+    if (count_wildcards(rule.to.front(), '#') >= indices)
+      bad("the target keeps the number that is stacked away");
   }
   if (rule.kind == Rule::Kind::split) {
     if (rule.to.empty()) bad("no pieces");
@@ -159,20 +167,30 @@ Rule checked(Rule rule) {
 
 std::string Rule::describe() const {
   switch (kind) {
-    case Kind::rename: return fmt::format("rename {} -> {}", from, fmt::join(to, ", "));
-    case Kind::stack: return fmt::format("stack {} -> {}", from, fmt::join(to, ", "));
+    case Kind::rename:
+      return fmt::format("rename {} -> {}", from, fmt::join(to, ", "));
+    case Kind::stack:
+      return fmt::format("stack {} -> {}", from, fmt::join(to, ", "));
     case Kind::split:
-      return sizes.empty() ? fmt::format("split {} -> {}", from, fmt::join(to, ", "))
-                           : fmt::format("split {} -> {} by {}", from, fmt::join(to, ", "), fmt::join(sizes, ", "));
-    case Kind::transpose: return fmt::format("transpose {}", from);
-    case Kind::drop: return fmt::format("drop {}", from);
-    case Kind::add_constant: return fmt::format("add {} to {}", constant, from);
+      return sizes.empty()
+                 ? fmt::format("split {} -> {}", from, fmt::join(to, ", "))
+                 : fmt::format("split {} -> {} by {}", from, fmt::join(to, ", "), fmt::join(sizes, ", "));
+    case Kind::transpose:
+      return fmt::format("transpose {}", from);
+    case Kind::drop:
+      return fmt::format("drop {}", from);
+    case Kind::add_constant:
+      return fmt::format("add {} to {}", constant, from);
   }
   return from;
 }
 
-Rule rename(std::string from, std::string to) { return checked({Rule::Kind::rename, std::move(from), {std::move(to)}, {}}); }
-Rule stack(std::string from, std::string to) { return checked({Rule::Kind::stack, std::move(from), {std::move(to)}, {}}); }
+Rule rename(std::string from, std::string to) {
+  return checked({Rule::Kind::rename, std::move(from), {std::move(to)}, {}});
+}
+Rule stack(std::string from, std::string to) {
+  return checked({Rule::Kind::stack, std::move(from), {std::move(to)}, {}});
+}
 Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes) {
   return checked({Rule::Kind::split, std::move(from), std::move(to), std::move(sizes)});
 }

@@ -18,9 +18,9 @@ struct Rule {
   enum class Kind { rename, stack, split, transpose, drop, add_constant };
   Kind kind;
   std::string from;
-  std::vector<std::string> to;   // rename, stack: one; split: one per piece
-  std::vector<int> sizes;        // split: along axis 0; empty = equal pieces
-  float constant = 0.0f;         // add_constant
+  std::vector<std::string> to;  // rename, stack: one; split: one per piece
+  std::vector<int> sizes;       // split: along axis 0; empty = equal pieces
+  float constant = 0.0f;        // add_constant
 
   std::string describe() const;  // "stack *.experts.#.up_proj.weight -> *.switch_mlp.up_proj.weight"
 };

@@ -18,13 +18,19 @@ class Memory final : public Source {
   int loads = 0;
 
   void dense(const std::string& name, const array& data) {
-    weights.insert_or_assign(name, Weight{name, data.shape(), data, std::nullopt, std::nullopt, std::nullopt});
+    weights.insert_or_assign(name,
+                             Weight{name, data.shape(), data, std::nullopt, std::nullopt, std::nullopt});
   }
   /// Codes, scales and biases that tell rows apart.
   void quantised(const std::string& name, int rows, float first, int bits = 4) {
     array codes = allocated({rows, bits}, mx::uint32);
-    for (size_t i = 0; i < codes.size(); ++i) codes.data<uint32_t>()[i] = static_cast<uint32_t>(first) + static_cast<uint32_t>(i);
-    weights.insert_or_assign(name, Weight{name, {rows, 32}, codes, numbers({rows, 1}, first), numbers({rows, 1}, -first),
+    for (size_t i = 0; i < codes.size(); ++i)
+      codes.data<uint32_t>()[i] = static_cast<uint32_t>(first) + static_cast<uint32_t>(i);
+    weights.insert_or_assign(name, Weight{name,
+                                          {rows, 32},
+                                          codes,
+                                          numbers({rows, 1}, first),
+                                          numbers({rows, 1}, -first),
                                           QuantFormat{QuantMode::affine, bits, 32}});
   }
   std::vector<std::string> names() const override {
@@ -36,8 +42,8 @@ class Memory final : public Source {
     const auto found = weights.find(name);
     if (found == weights.end()) return std::nullopt;
     const Weight& w = found->second;
-    return WeightInfo{w.shape, w.scales ? w.scales->dtype() : w.data.dtype(), w.format, w.format ? "Q" : "F32",
-                      w.data.nbytes() + (w.scales ? 2 * w.scales->nbytes() : 0)};
+    return WeightInfo{w.shape, w.scales ? w.scales->dtype() : w.data.dtype(), w.format,
+                      w.format ? "Q" : "F32", w.data.nbytes() + (w.scales ? 2 * w.scales->nbytes() : 0)};
   }
   Weight load(const std::string& name) override {
     ++loads;
@@ -57,7 +63,8 @@ TEST(Pattern, MatchesWholeNames) {
   };
   EXPECT_EQ(text("a.b", "a.b"), "");
   EXPECT_EQ(text("a.b", "a.bc"), "no");
-  EXPECT_EQ(text("*.mlp.experts.#.*", "model.layers.3.mlp.experts.12.up_proj.weight"), "(model.layers.3)(12)(up_proj.weight)");
+  EXPECT_EQ(text("*.mlp.experts.#.*", "model.layers.3.mlp.experts.12.up_proj.weight"),
+            "(model.layers.3)(12)(up_proj.weight)");
   EXPECT_EQ(text("blk.#.attn_q.weight", "blk.12.attn_q.weight"), "(12)");
   EXPECT_EQ(text("blk.#.x", "blk.012.x"), "no");
   EXPECT_EQ(text("blk.#.x", "blk.0.x"), "(0)");
@@ -82,7 +89,8 @@ TEST(Rules, RenameAndDrop) {
   source->dense("bert.a.gamma", numbers({2}));
   source->dense("bert.pooler.x", numbers({2}));
   source->dense("b", numbers({3}));
-  const auto ruled = apply_rules(source, {rename("bert.*", "*"), rename("*.gamma", "*.weight"), drop("pooler.*")});
+  const auto ruled =
+      apply_rules(source, {rename("bert.*", "*"), rename("*.gamma", "*.weight"), drop("pooler.*")});
   EXPECT_EQ(ruled->names(), (std::vector<std::string>{"a.weight", "b"}));
   EXPECT_EQ(source->loads, 0);
   EXPECT_EQ(ruled->load("a.weight").name, "a.weight");
@@ -107,9 +115,11 @@ TEST(Rules, StackPlanes) {
   auto source = memory();
   for (int layer = 0; layer < 2; ++layer)
     for (int expert = 0; expert < 11; ++expert)  // 10 sorts before 2 as text
-      source->quantised(fmt::format("l.{}.mlp.experts.{}.up_proj.weight", layer, expert), 2, static_cast<float>(100 * layer + expert));
+      source->quantised(fmt::format("l.{}.mlp.experts.{}.up_proj.weight", layer, expert), 2,
+                        static_cast<float>(100 * layer + expert));
   const auto ruled = apply_rules(source, {stack("l.#.mlp.experts.#.*", "l.#.mlp.switch_mlp.*")});
-  EXPECT_EQ(ruled->names(), (std::vector<std::string>{"l.0.mlp.switch_mlp.up_proj.weight", "l.1.mlp.switch_mlp.up_proj.weight"}));
+  EXPECT_EQ(ruled->names(), (std::vector<std::string>{"l.0.mlp.switch_mlp.up_proj.weight",
+                                                      "l.1.mlp.switch_mlp.up_proj.weight"}));
   const auto info = ruled->find("l.1.mlp.switch_mlp.up_proj.weight");
   EXPECT_EQ(info->shape, Shape({11, 2, 32}));
   EXPECT_EQ(info->bytes, 11 * source->find("l.1.mlp.experts.0.up_proj.weight")->bytes);
@@ -125,7 +135,8 @@ TEST(Rules, StackNeedsEveryNumberAndOneForm) {
   auto source = memory();
   for (const int expert : {0, 1, 3}) source->quantised(fmt::format("e.{}.w", expert), 2, 0);
   const auto rule = stack("e.#.w", "s.w");
-  expect_error([&] { apply_rules(source, {rule}); }, ErrorKind::bad_checkpoint, {"stack e.#.w -> s.w", "number 2 is missing", "e.3.w"});
+  expect_error([&] { apply_rules(source, {rule}); }, ErrorKind::bad_checkpoint,
+               {"stack e.#.w -> s.w", "number 2 is missing", "e.3.w"});
   source->quantised("e.2.w", 2, 0, 8);
   expect_error([&] { apply_rules(source, {rule}); }, ErrorKind::bad_checkpoint, {"e.0.w", "e.2.w"});
   source->quantised("e.2.w", 3, 0);
@@ -146,8 +157,10 @@ TEST(Rules, SplitRowsOfPlanes) {
   EXPECT_EQ(ruled->load("a.k.bias").data.data<float>()[0], 4);
   const auto equal = apply_rules(source, {split("a.qkv.bias", {"x", "y"})});
   EXPECT_EQ(equal->load("y").data.data<float>()[0], 3);
-  expect_error([&] { apply_rules(source, {split("a.qkv.bias", {"x", "y"}, {4, 4})}); }, ErrorKind::bad_checkpoint, {"a.qkv.bias", "[6]", "8 rows"});
-  expect_error([&] { apply_rules(source, {split("a.qkv.bias", {"w", "x", "y", "z"})}); }, ErrorKind::bad_checkpoint, {"multiple of 4"});
+  expect_error([&] { apply_rules(source, {split("a.qkv.bias", {"x", "y"}, {4, 4})}); },
+               ErrorKind::bad_checkpoint, {"a.qkv.bias", "[6]", "8 rows"});
+  expect_error([&] { apply_rules(source, {split("a.qkv.bias", {"w", "x", "y", "z"})}); },
+               ErrorKind::bad_checkpoint, {"multiple of 4"});
 }
 
 TEST(Rules, TransposeDenseOnly) {
@@ -163,8 +176,10 @@ TEST(Rules, TransposeDenseOnly) {
     for (int r = 0; r < 70; ++r)
       for (int c = 0; c < 33; ++c)
         ASSERT_EQ(w.data.data<float>()[b * 2310 + c * 70 + r], static_cast<float>(b * 2310 + r * 33 + c));
-  expect_error([&] { apply_rules(source, {transpose("q")}); }, ErrorKind::bad_checkpoint, {"transpose q", "quantised"});
-  expect_error([&] { apply_rules(source, {transpose("v")}); }, ErrorKind::bad_checkpoint, {"[3]", "two axes"});
+  expect_error([&] { apply_rules(source, {transpose("q")}); }, ErrorKind::bad_checkpoint,
+               {"transpose q", "quantised"});
+  expect_error([&] { apply_rules(source, {transpose("v")}); }, ErrorKind::bad_checkpoint,
+               {"[3]", "two axes"});
 }
 
 TEST(Rules, AddConstant) {
@@ -178,13 +193,16 @@ TEST(Rules, AddConstant) {
   EXPECT_EQ(ruled->find("n")->dtype, mx::float32);
   EXPECT_EQ(ruled->load("n").data.data<float>()[1], 1.0078125f);
   EXPECT_EQ(ruled->load("f").data.data<float>()[1], 0.5f);
-  expect_error([&] { apply_rules(source, {add_constant("i", 1)}); }, ErrorKind::bad_checkpoint, {"add 1 to i"});
+  expect_error([&] { apply_rules(source, {add_constant("i", 1)}); }, ErrorKind::bad_checkpoint,
+               {"add 1 to i"});
 }
 
 TEST(Rules, Compose) {
   auto source = memory();
-  for (int expert = 0; expert < 2; ++expert) source->dense(fmt::format("t.e.{}.gate_up", expert), numbers({4, 2}, static_cast<float>(10 * expert)));
-  const auto ruled = apply_rules(source, {rename("t.*", "*"), split("e.#.gate_up", {"e.#.gate", "e.#.up"}), stack("e.#.*", "s.*"), transpose("s.up")});
+  for (int expert = 0; expert < 2; ++expert)
+    source->dense(fmt::format("t.e.{}.gate_up", expert), numbers({4, 2}, static_cast<float>(10 * expert)));
+  const auto ruled = apply_rules(source, {rename("t.*", "*"), split("e.#.gate_up", {"e.#.gate", "e.#.up"}),
+                                          stack("e.#.*", "s.*"), transpose("s.up")});
   EXPECT_EQ(ruled->names(), (std::vector<std::string>{"s.gate", "s.up"}));
   const Weight up = ruled->load("s.up");
   EXPECT_EQ(up.shape, Shape({2, 2, 2}));

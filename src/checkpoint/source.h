@@ -15,11 +15,11 @@ namespace mlxcel {
 
 /// What a header says of a weight, known without reading data.
 struct WeightInfo {
-  Shape shape;                        // logical
-  mx::Dtype dtype = mx::float32;      // dense type, or the type of the scales
+  Shape shape;                    // logical
+  mx::Dtype dtype = mx::float32;  // dense type, or the type of the scales
   std::optional<QuantFormat> format;
-  std::string stored_as;              // the file's own word: "Q4_1", "BF16", "affine4g64"
-  size_t bytes = 0;                   // all planes, as stored
+  std::string stored_as;  // the file's own word: "Q4_1", "BF16", "affine4g64"
+  size_t bytes = 0;       // all planes, as stored
 };
 
 class Source {

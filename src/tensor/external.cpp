@@ -52,7 +52,8 @@ array external(void* data, const Shape& shape, mx::Dtype dtype, std::shared_ptr<
 
 array row_view(const array& parent, int begin, int count) {
   if (parent.ndim() == 0 || begin < 0 || count < 0 || begin + count > parent.shape(0))
-    fail(ErrorKind::internal, "row_view: rows {} to {} of {}", begin, begin + count, to_string(parent.shape()));
+    fail(ErrorKind::internal, "row_view: rows {} to {} of {}", begin, begin + count,
+         to_string(parent.shape()));
   Shape shape = parent.shape();
   shape[0] = count;
   const size_t row = parent.shape(0) > 0 ? parent.nbytes() / static_cast<size_t>(parent.shape(0)) : 0;

@@ -24,11 +24,11 @@ struct QuantFormat {
 };
 
 struct Weight {
-  std::string name;              // as the checkpoint spells it after the rules, e.g. "…q_proj.weight"
-  Shape shape;                   // logical: [out, in], [experts, out, in], [width], …
-  array data;                    // dense: `shape`; quantised: uint32 [..., out, in * bits / 32]
-  std::optional<array> scales;   // quantised: [..., out, in / group]; float for affine, uint8 otherwise
-  std::optional<array> biases;   // affine only, same shape and dtype as scales
+  std::string name;             // as the checkpoint spells it after the rules, e.g. "…q_proj.weight"
+  Shape shape;                  // logical: [out, in], [experts, out, in], [width], …
+  array data;                   // dense: `shape`; quantised: uint32 [..., out, in * bits / 32]
+  std::optional<array> scales;  // quantised: [..., out, in / group]; float for affine, uint8 otherwise
+  std::optional<array> biases;  // affine only, same shape and dtype as scales
   std::optional<QuantFormat> format;
 
   bool quantized() const { return format.has_value(); }

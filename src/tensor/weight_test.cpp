@@ -23,8 +23,12 @@ TEST(Weight, AffineDequantizesInFullPrecision) {
   // Codes 0..15 twice; scale and bias whose f16 sum would round.
   const uint32_t words[4] = {0x76543210u, 0xfedcba98u, 0x76543210u, 0xfedcba98u};
   const mx::float16_t scale(0.1f), bias(-100.0f);
-  Weight w{"w", {1, 32}, filled({1, 4}, mx::uint32, words), filled({1, 1}, mx::float16, &scale),
-           filled({1, 1}, mx::float16, &bias), QuantFormat{QuantMode::affine, 4, 32}};
+  Weight w{"w",
+           {1, 32},
+           filled({1, 4}, mx::uint32, words),
+           filled({1, 1}, mx::float16, &scale),
+           filled({1, 1}, mx::float16, &bias),
+           QuantFormat{QuantMode::affine, 4, 32}};
   array dense = dequantized(w, mx::float32);
   mx::eval(dense);
   for (int i = 0; i < 32; ++i)
@@ -34,7 +38,11 @@ TEST(Weight, AffineDequantizesInFullPrecision) {
 TEST(Weight, FloatModesFollowTheirTables) {
   const uint32_t words[4] = {0x76543210u, 0xfedcba98u, 0x76543210u, 0xfedcba98u};
   const uint8_t scale = 128;  // 2^1
-  Weight w{"w", {1, 32}, filled({1, 4}, mx::uint32, words), filled({1, 1}, mx::uint8, &scale), std::nullopt,
+  Weight w{"w",
+           {1, 32},
+           filled({1, 4}, mx::uint32, words),
+           filled({1, 1}, mx::uint8, &scale),
+           std::nullopt,
            QuantFormat{QuantMode::mxfp4, 4, 32}};
   array dense = dequantized(w, mx::float32);
   mx::eval(dense);
@@ -46,8 +54,12 @@ TEST(Weight, FloatModesFollowTheirTables) {
 TEST(Weight, IdenticalLooksAtEveryPlane) {
   const uint32_t words[4] = {1, 2, 3, 4}, other[4] = {1, 2, 3, 5};
   const float scale = 1, bias = 2;
-  const Weight a{"a", {1, 32}, filled({1, 4}, mx::uint32, words), filled({1, 1}, mx::float32, &scale),
-                 filled({1, 1}, mx::float32, &bias), QuantFormat{QuantMode::affine, 4, 32}};
+  const Weight a{"a",
+                 {1, 32},
+                 filled({1, 4}, mx::uint32, words),
+                 filled({1, 1}, mx::float32, &scale),
+                 filled({1, 1}, mx::float32, &bias),
+                 QuantFormat{QuantMode::affine, 4, 32}};
   Weight b = a;
   EXPECT_TRUE(identical(a, b));
   b.data = filled({1, 4}, mx::uint32, other);

@@ -1,11 +1,10 @@
 #include "checkpoint/formats/gguf_blocks.h"
 
-#include <cmath>
 #include <cstring>
-#include <vector>
 
 #include "base/error.h"
 #include "checkpoint/formats/gguf_k_quants.h"
+#include "checkpoint/formats/half.h"
 #include "tensor/external.h"
 
 namespace mlxcel {
@@ -16,27 +15,36 @@ using Byte = uint8_t;
 
 std::optional<QuantFormat> format_of(GgmlType type) {
   switch (type) {
-    case GgmlType::q4_0: case GgmlType::q4_1: case GgmlType::q4_k: return QuantFormat{QuantMode::affine, 4, 32};
-    case GgmlType::q5_0: case GgmlType::q5_1: case GgmlType::q5_k: return QuantFormat{QuantMode::affine, 5, 32};
-    case GgmlType::q8_0: return QuantFormat{QuantMode::affine, 8, 32};
-    case GgmlType::mxfp4: return QuantFormat{QuantMode::mxfp4, 4, 32};
-    default: return std::nullopt;
+    case GgmlType::q4_0:
+    case GgmlType::q4_1:
+    case GgmlType::q4_k:
+      return QuantFormat{QuantMode::affine, 4, 32};
+    case GgmlType::q5_0:
+    case GgmlType::q5_1:
+    case GgmlType::q5_k:
+      return QuantFormat{QuantMode::affine, 5, 32};
+    case GgmlType::q8_0:
+      return QuantFormat{QuantMode::affine, 8, 32};
+    case GgmlType::mxfp4:
+      return QuantFormat{QuantMode::mxfp4, 4, 32};
+    default:
+      return std::nullopt;
   }
 }
 
 mx::Dtype dtype_of(GgmlType type) {
   switch (type) {
-    case GgmlType::f32: case GgmlType::q4_k: case GgmlType::q5_k: return mx::float32;
-    case GgmlType::bf16: return mx::bfloat16;
-    case GgmlType::mxfp4: return mx::uint8;
-    default: return mx::float16;
+    case GgmlType::f32:
+    case GgmlType::q4_k:
+    case GgmlType::q5_k:
+      return mx::float32;
+    case GgmlType::bf16:
+      return mx::bfloat16;
+    case GgmlType::mxfp4:
+      return mx::uint8;
+    default:
+      return mx::float16;
   }
-}
-
-float half_at(const Byte* p) {
-  mx::float16_t value;
-  std::memcpy(&value, p, 2);
-  return static_cast<float>(value);
 }
 
 /// 32 codes in the file's order (low nibbles are elements 0 to 15, high ones 16 to 31) as 4-bit MLX codes.
@@ -66,55 +74,86 @@ void join_fives(const Byte* high, const Byte* nibbles, Byte* codes) {
   }
 }
 
-/// One block (32 elements, or a super-block of 256): codes, then a scale and a bias for each 32.
-void unpack_block(GgmlType type, const Byte* block, Byte* codes, float* scales, float* biases) {
-  Byte fives[256];
+/// The codes of one block: 32 elements, or a super-block of 256.
+void unpack_codes(GgmlType type, const Byte* block, Byte* codes) {
+  Byte loose[256];
   switch (type) {
     case GgmlType::q4_0:
-      scales[0] = half_at(block);
-      biases[0] = -8 * scales[0];
       return pack_nibbles(block + 2, codes);
     case GgmlType::q4_1:
-      scales[0] = half_at(block);
-      biases[0] = half_at(block + 2);
       return pack_nibbles(block + 4, codes);
     case GgmlType::q5_0:
-      scales[0] = half_at(block);
-      biases[0] = -16 * scales[0];
-      join_fives(block + 2, block + 6, fives);
-      return pack_fives(fives, codes);
+      join_fives(block + 2, block + 6, loose);
+      return pack_fives(loose, codes);
     case GgmlType::q5_1:
-      scales[0] = half_at(block);
-      biases[0] = half_at(block + 2);
-      join_fives(block + 4, block + 8, fives);
-      return pack_fives(fives, codes);
+      join_fives(block + 4, block + 8, loose);
+      return pack_fives(loose, codes);
     case GgmlType::q8_0:
-      scales[0] = half_at(block);
-      biases[0] = -128 * scales[0];
       for (int i = 0; i < 32; ++i) codes[i] = block[2 + i] ^ 0x80;
       return;
     case GgmlType::q4_k:
-    case GgmlType::q5_k: {
-      k_scales(block, scales, biases);
-      k_codes(type, block, fives);
-      for (int group = 0; group < 8; ++group) {
-        const Byte* from = fives + 32 * group;
-        if (type == GgmlType::q5_k) {
-          pack_fives(from, codes + 20 * group);
-        } else {
-          for (int i = 0; i < 16; ++i) codes[16 * group + i] = static_cast<Byte>(from[2 * i] | from[2 * i + 1] << 4);
-        }
-      }
+      k_codes(type, block, loose);
+      for (int i = 0; i < 128; ++i) codes[i] = static_cast<Byte>(loose[2 * i] | loose[2 * i + 1] << 4);
       return;
-    }
-    default: fail(ErrorKind::internal, "not an affine block type");
+    case GgmlType::q5_k:
+      k_codes(type, block, loose);
+      for (int group = 0; group < 8; ++group) pack_fives(loose + 32 * group, codes + 20 * group);
+      return;
+    default:
+      fail(ErrorKind::internal, "not an affine block type");
   }
 }
 
+/// The bias is minus the scale times 2 to this; nothing where the block holds a minimum.
+std::optional<int> zero_point(GgmlType type) {
+  switch (type) {
+    case GgmlType::q4_0:
+      return 3;
+    case GgmlType::q5_0:
+      return 4;
+    case GgmlType::q8_0:
+      return 7;
+    default:
+      return std::nullopt;
+  }
+}
+
+/// Scale and bias of one block in f16; false where the bias is beyond f16.
+bool block_sides(GgmlType type, const Byte* block, uint16_t* scale, uint16_t* bias) {
+  std::memcpy(scale, block, 2);
+  const auto power = zero_point(type);
+  if (!power) {
+    std::memcpy(bias, block + 2, 2);
+    return true;
+  }
+  const int exponent = *scale >> 10 & 31;
+  if (exponent > 0 && exponent < 31) {
+    *bias = static_cast<uint16_t>((*scale ^ 0x8000) + (*power << 10));
+    return exponent + *power < 31;
+  }
+  *bias = half_from_float(-static_cast<float>(1 << *power) * float_from_half(*scale));  // exact: upwards
+  return true;
+}
+
+/// The same in f32, for each 32 elements of the block.
+bool block_sides(GgmlType type, const Byte* block, float* scales, float* biases) {
+  if (type == GgmlType::q4_k || type == GgmlType::q5_k) {
+    k_scales(block, scales, biases);
+    return true;
+  }
+  uint16_t scale, minimum;
+  std::memcpy(&scale, block, 2);
+  std::memcpy(&minimum, block + 2, 2);
+  const auto power = zero_point(type);
+  scales[0] = float_from_half(scale);
+  biases[0] = power ? -static_cast<float>(1 << *power) * scales[0] : float_from_half(minimum);
+  return true;
+}
+
 struct Rows {
-  int64_t count = 1;    // all axes but the last
+  int64_t count = 1;  // all axes but the last
   int64_t columns = 1;
-  size_t bytes = 0;     // of one row in the file
+  size_t bytes = 0;  // of one row in the file
 };
 
 /// `elements`: a vector whose elements are reordered counts as rows of one.
@@ -133,93 +172,98 @@ Shape with_last(Shape shape, int64_t last) {
   return shape;
 }
 
-/// The values in f16; as f32 where one of them does not fit.
-array narrowed(const std::vector<float>& values, const Shape& shape, bool half) {
-  array out = allocated(shape, half ? mx::float16 : mx::float32);
-  if (half) {
-    auto* to = out.data<mx::float16_t>();
-    for (size_t i = 0; i < values.size(); ++i) to[i] = mx::float16_t(values[i]);
-  } else {
-    std::memcpy(out.data<float>(), values.data(), values.size() * sizeof(float));
+/// The rows of one tensor in the file, in the order of the result.
+struct BlockRows {
+  const GgufTensor& tensor;
+  const Byte* data;
+  Rows rows;
+  const RowOrder& order;
+
+  const Byte* row(int64_t index) const {
+    return data + static_cast<size_t>(order ? order(index) : index) * rows.bytes;
   }
-  return out;
-}
+};
 
-bool exact_in_half(const std::vector<float>& values) {
-  for (const float value : values)
-    if (static_cast<float>(mx::float16_t(value)) != value && !std::isnan(value)) return false;
+/// Fills scales and biases; false where T cannot hold one of them.
+template <class T>
+bool fill_sides(const BlockRows& from, T* scales, T* biases) {
+  const GgmlTypeRow& type = *from.tensor.type;
+  const int64_t blocks = from.rows.columns / type.elements, step = type.elements / 32;
+  for (int64_t row = 0; row < from.rows.count; ++row) {
+    const Byte* block = from.row(row);
+    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, scales += step, biases += step)
+      if (!block_sides(type.type, block, scales, biases)) return false;
+  }
   return true;
 }
 
-bool within_half(const std::vector<float>& values) {
-  for (const float value : values)
-    if (std::isfinite(value) && std::isinf(static_cast<float>(mx::float16_t(value)))) return false;
-  return true;
-}
-
-Weight load_affine(const GgufTensor& tensor, const std::string& name, const Byte* data, const Rows& rows,
-                   const RowOrder& order, const QuantFormat& format) {
-  const int64_t groups = rows.columns / 32, per_block = tensor.type->elements / 32;
-  const size_t code_bytes = static_cast<size_t>(rows.columns * format.bits / 8);
-  array codes = allocated(with_last(tensor.shape, rows.columns * format.bits / 32), mx::uint32);
+Weight load_affine(const BlockRows& from, const std::string& name, const QuantFormat& format) {
+  const GgmlTypeRow& type = *from.tensor.type;
+  const Shape& shape = from.tensor.shape;
+  const int64_t blocks = from.rows.columns / type.elements;
+  array codes = allocated(with_last(shape, from.rows.columns * format.bits / 32), mx::uint32);
   Byte* to = reinterpret_cast<Byte*>(mutable_bytes(codes));
-  std::vector<float> scales(static_cast<size_t>(rows.count * groups)), biases(scales.size());
-  for (int64_t row = 0; row < rows.count; ++row) {
-    const Byte* block = data + static_cast<size_t>(order ? order(row) : row) * rows.bytes;
-    for (int64_t group = 0; group < groups; group += per_block, block += tensor.type->bytes) {
-      const auto at = static_cast<size_t>(row * groups + group);
-      unpack_block(tensor.type->type, block,
-                   to + static_cast<size_t>(row) * code_bytes + static_cast<size_t>(group * 4 * format.bits),
-                   scales.data() + at, biases.data() + at);
-    }
+  for (int64_t row = 0; row < from.rows.count; ++row) {
+    const Byte* block = from.row(row);
+    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, to += type.elements * format.bits / 8)
+      unpack_codes(type.type, block, to);
   }
-  const bool half = dtype_of(tensor.type->type) == mx::float16 && exact_in_half(scales) && exact_in_half(biases);
-  const Shape sides = with_last(tensor.shape, groups);
-  return {name, tensor.shape, codes, narrowed(scales, sides, half), narrowed(biases, sides, half), format};
+  const Shape sides = with_last(shape, from.rows.columns / 32);
+  if (dtype_of(type.type) == mx::float16) {
+    array scales = allocated(sides, mx::float16), biases = allocated(sides, mx::float16);
+    if (fill_sides(from, reinterpret_cast<uint16_t*>(mutable_bytes(scales)),
+                   reinterpret_cast<uint16_t*>(mutable_bytes(biases))))
+      return {name, shape, codes, scales, biases, format};
+  }
+  array scales = allocated(sides, mx::float32), biases = allocated(sides, mx::float32);
+  fill_sides(from, scales.data<float>(), biases.data<float>());
+  return {name, shape, codes, scales, biases, format};
 }
 
-Weight load_mxfp4(const GgufTensor& tensor, const std::string& name, const Byte* data, const Rows& rows,
-                  const RowOrder& order, const QuantFormat& format) {
-  const int64_t groups = rows.columns / 32;
-  array codes = allocated(with_last(tensor.shape, rows.columns / 8), mx::uint32);
-  array scales = allocated(with_last(tensor.shape, groups), mx::uint8);
+Weight load_mxfp4(const BlockRows& from, const std::string& name, const QuantFormat& format) {
+  const Shape& shape = from.tensor.shape;
+  const int64_t groups = from.rows.columns / 32;
+  array codes = allocated(with_last(shape, from.rows.columns / 8), mx::uint32);
+  array scales = allocated(with_last(shape, groups), mx::uint8);
   Byte* to = reinterpret_cast<Byte*>(mutable_bytes(codes));
   Byte* exponents = reinterpret_cast<Byte*>(mutable_bytes(scales));
-  for (int64_t row = 0; row < rows.count; ++row) {
-    const Byte* block = data + static_cast<size_t>(order ? order(row) : row) * rows.bytes;
+  for (int64_t row = 0; row < from.rows.count; ++row) {
+    const Byte* block = from.row(row);
     for (int64_t group = 0; group < groups; ++group, block += 17, to += 16) {
       *exponents++ = block[0];
       pack_nibbles(block + 1, to);
     }
   }
-  return {name, tensor.shape, codes, scales, std::nullopt, format};
+  return {name, shape, codes, scales, std::nullopt, format};
 }
 
-/// Q2_K, Q3_K, Q6_K.
-Weight load_sixteens(const GgufTensor& tensor, const std::string& name, const Byte* data, const Rows& rows,
-                     const RowOrder& order) {
-  const auto decode_row = [&](int64_t row, std::vector<float>& values) {
-    const Byte* block = data + static_cast<size_t>(order ? order(row) : row) * rows.bytes;
-    for (int64_t at = 0; at < rows.columns; at += 256, block += tensor.type->bytes)
-      k_values(tensor.type->type, block, values.data() + at);
-  };
-  std::vector<float> values(static_cast<size_t>(rows.columns));
-  bool half = true;
-  for (int64_t row = 0; half && row < rows.count; ++row) {
-    decode_row(row, values);
-    half = within_half(values);
-  }
-  array dense = allocated(tensor.shape, half ? mx::float16 : mx::float32);
-  for (int64_t row = 0; row < rows.count; ++row) {
-    decode_row(row, values);
-    if (half) {
-      auto* to = dense.data<mx::float16_t>() + row * rows.columns;
-      for (size_t i = 0; i < values.size(); ++i) to[i] = mx::float16_t(values[i]);
-    } else {
-      std::memcpy(dense.data<float>() + row * rows.columns, values.data(), values.size() * sizeof(float));
+/// Q2_K, Q3_K, Q6_K in f16; false where a value is beyond it.
+bool fill_sixteens(const BlockRows& from, uint16_t* to) {
+  const GgmlTypeRow& type = *from.tensor.type;
+  float values[256];
+  for (int64_t row = 0; row < from.rows.count; ++row) {
+    const Byte* block = from.row(row);
+    for (int64_t at = 0; at < from.rows.columns; at += 256, block += type.bytes, to += 256) {
+      k_values(type.type, block, values);
+      if (!halves_from_floats(values, to, 256)) return false;
     }
   }
-  return {name, tensor.shape, dense, std::nullopt, std::nullopt, std::nullopt};
+  return true;
+}
+
+Weight load_sixteens(const BlockRows& from, const std::string& name) {
+  const GgmlTypeRow& type = *from.tensor.type;
+  Weight out{name,         from.tensor.shape, allocated(from.tensor.shape, mx::float16),
+             std::nullopt, std::nullopt,      std::nullopt};
+  if (fill_sixteens(from, reinterpret_cast<uint16_t*>(mutable_bytes(out.data)))) return out;
+  out.data = allocated(from.tensor.shape, mx::float32);
+  float* to = out.data.data<float>();
+  for (int64_t row = 0; row < from.rows.count; ++row) {
+    const Byte* block = from.row(row);
+    for (int64_t at = 0; at < from.rows.columns; at += 256, block += type.bytes, to += 256)
+      k_values(type.type, block, to);
+  }
+  return out;
 }
 
 }  // namespace
@@ -233,10 +277,10 @@ Weight load_gguf_tensor(const GgufTensor& tensor, const std::string& name, const
   auto range = tensor.file->map(tensor.offset, tensor.bytes);
   const auto format = format_of(tensor.type->type);
   const auto* data = reinterpret_cast<const Byte*>(range->data());
-  const Rows rows = rows_of(tensor, static_cast<bool>(order));
-  if (format && format->mode == QuantMode::affine) return load_affine(tensor, name, data, rows, order, *format);
-  if (format) return load_mxfp4(tensor, name, data, rows, order, *format);
-  if (tensor.type->elements > 1) return load_sixteens(tensor, name, data, rows, order);
+  const BlockRows from{tensor, data, rows_of(tensor, static_cast<bool>(order)), order};
+  if (format && format->mode == QuantMode::affine) return load_affine(from, name, *format);
+  if (format) return load_mxfp4(from, name, *format);
+  if (tensor.type->elements > 1) return load_sixteens(from, name);
 
   const mx::Dtype dtype = dtype_of(tensor.type->type);
   Weight out{name, tensor.shape, array(0), std::nullopt, std::nullopt, std::nullopt};
@@ -247,9 +291,8 @@ Weight load_gguf_tensor(const GgufTensor& tensor, const std::string& name, const
   }
   out.data = allocated(tensor.shape, dtype);
   std::byte* to = mutable_bytes(out.data);
-  for (int64_t row = 0; row < rows.count; ++row)
-    std::memcpy(to + static_cast<size_t>(row) * rows.bytes,
-                data + static_cast<size_t>(order ? order(row) : row) * rows.bytes, rows.bytes);
+  for (int64_t row = 0; row < from.rows.count; ++row, to += from.rows.bytes)
+    std::memcpy(to, from.row(row), from.rows.bytes);
   return out;
 }
 

@@ -15,7 +15,8 @@ using namespace testing_files;
 
 std::string from_hex(const std::string& text) {
   std::string out;
-  for (size_t i = 0; i + 1 < text.size(); i += 2) out.push_back(static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16)));
+  for (size_t i = 0; i + 1 < text.size(); i += 2)
+    out.push_back(static_cast<char>(std::stoi(text.substr(i, 2), nullptr, 16)));
   return out;
 }
 
@@ -75,21 +76,25 @@ TEST(GgufBlocks, EveryTypeGivesTheReferencesValues) {
 TEST(GgufBlocks, DenseTypesAreViewed) {
   Folder folder;
   const std::string data = raw(1.0f) + raw(-2.0f) + raw(0.5f) + raw(3.0f) + raw(4.0f) + raw(5.0f);
-  const Weight f32 = load_gguf_tensor(only_tensor(folder.put("a", Gguf().tensor("w", 0, {3, 2}, data).bytes())), "w");
+  const Weight f32 =
+      load_gguf_tensor(only_tensor(folder.put("a", Gguf().tensor("w", 0, {3, 2}, data).bytes())), "w");
   EXPECT_EQ(f32.shape, Shape({2, 3}));
   EXPECT_EQ(f32.data.data<float>()[4], 4.0f);
   const std::string halves = raw(mx::float16_t(1.5f)) + raw(mx::float16_t(-2.0f));
-  EXPECT_EQ(values_of(load_gguf_tensor(only_tensor(folder.put("b", Gguf().tensor("w", 1, {2}, halves).bytes())), "w")),
+  EXPECT_EQ(values_of(load_gguf_tensor(
+                only_tensor(folder.put("b", Gguf().tensor("w", 1, {2}, halves).bytes())), "w")),
             (std::vector<float>{1.5f, -2}));
   const std::string brains = raw(mx::bfloat16_t(1.5f)) + raw(mx::bfloat16_t(-2.0f));
-  EXPECT_EQ(values_of(load_gguf_tensor(only_tensor(folder.put("c", Gguf().tensor("w", 30, {2}, brains).bytes())), "w")),
+  EXPECT_EQ(values_of(load_gguf_tensor(
+                only_tensor(folder.put("c", Gguf().tensor("w", 30, {2}, brains).bytes())), "w")),
             (std::vector<float>{1.5f, -2}));
 }
 
 TEST(GgufBlocks, RowsComeInTheOrderAskedFor) {
   Folder folder;
   std::string data;
-  for (int row = 0; row < 4; ++row) data += raw(mx::float16_t(1.0f + static_cast<float>(row))) + std::string(32, '\1');
+  for (int row = 0; row < 4; ++row)
+    data += raw(mx::float16_t(1.0f + static_cast<float>(row))) + std::string(32, '\1');
   const RowOrder swap = [](int64_t row) { return 3 - row; };
   const GgufTensor quantised = only_tensor(folder.put("a", Gguf().tensor("w", 8, {32, 4}, data).bytes()));
   const auto values = values_of(load_gguf_tensor(quantised, "w", swap));
@@ -104,12 +109,14 @@ TEST(GgufBlocks, ScalesBeyondHalfStayExact) {
   Folder folder;
   // -128 * 1000 is beyond f16: scales and biases are f32 then.
   const std::string q8 = raw(mx::float16_t(1000.0f)) + std::string(32, '\x7f');
-  const Weight w = load_gguf_tensor(only_tensor(folder.put("a", Gguf().tensor("w", 8, {32, 1}, q8).bytes())), "w");
+  const Weight w =
+      load_gguf_tensor(only_tensor(folder.put("a", Gguf().tensor("w", 8, {32, 1}, q8).bytes())), "w");
   EXPECT_EQ(w.scales->dtype(), mx::float32);
   EXPECT_EQ(values_of(w)[5], 127000.0f);
   // Q6_K values beyond f16: d * scale * code = 60000 * 127 * -32.
   const std::string q6 = std::string(192, '\0') + std::string(16, '\x7f') + raw(mx::float16_t(60000.0f));
-  const Weight dense = load_gguf_tensor(only_tensor(folder.put("b", Gguf().tensor("w", 14, {256, 1}, q6).bytes())), "w");
+  const Weight dense =
+      load_gguf_tensor(only_tensor(folder.put("b", Gguf().tensor("w", 14, {256, 1}, q6).bytes())), "w");
   EXPECT_EQ(dense.data.dtype(), mx::float32);
   EXPECT_EQ(values_of(dense)[7], static_cast<float>(mx::float16_t(60000.0f)) * 127 * -32);
 }

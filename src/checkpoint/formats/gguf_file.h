@@ -1,7 +1,8 @@
 // The GGUF container, versions 2 and 3, little endian: key-value pairs and the table of tensors, every count,
 // length and offset checked against the file before it is believed.
 // Reference: the GGUF specification in the ggml repository. Thread: any.
-// Failure: bad_checkpoint naming file, key or tensor; unsupported for versions and tensor types we do not read.
+// Failure: bad_checkpoint naming file, key or tensor; unsupported for versions and tensor types we do not
+// read.
 #pragma once
 
 #include <cstdint>
@@ -18,8 +19,20 @@
 namespace mlxcel {
 
 enum class GgmlType : uint32_t {
-  f32 = 0, f16 = 1, q4_0 = 2, q4_1 = 3, q5_0 = 6, q5_1 = 7, q8_0 = 8, q2_k = 10, q3_k = 11, q4_k = 12, q5_k = 13,
-  q6_k = 14, bf16 = 30, mxfp4 = 39,
+  f32 = 0,
+  f16 = 1,
+  q4_0 = 2,
+  q4_1 = 3,
+  q5_0 = 6,
+  q5_1 = 7,
+  q8_0 = 8,
+  q2_k = 10,
+  q3_k = 11,
+  q4_k = 12,
+  q5_k = 13,
+  q6_k = 14,
+  bf16 = 30,
+  mxfp4 = 39,
 };
 
 /// Elements and bytes of a block, for the types we hold.
@@ -51,8 +64,10 @@ struct GgufContents {
 /// One file, or the set any part of which is given.
 GgufContents read_gguf(const std::filesystem::path& path);
 
-// Typed, bounded reads of metadata; nothing where the key is absent, bad_checkpoint where it is of another type.
-std::optional<int64_t> gguf_integer(const GgufMetadata& metadata, std::string_view key, int64_t low, int64_t high);
+// Typed, bounded reads of metadata; nothing where the key is absent, bad_checkpoint where it is of another
+// type.
+std::optional<int64_t> gguf_integer(const GgufMetadata& metadata, std::string_view key, int64_t low,
+                                    int64_t high);
 std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view key);
 std::optional<bool> gguf_bool(const GgufMetadata& metadata, std::string_view key);
 std::optional<std::string> gguf_string(const GgufMetadata& metadata, std::string_view key);

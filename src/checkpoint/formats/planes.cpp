@@ -24,7 +24,8 @@ bool ends(const std::string& name, std::string_view suffix, std::string& module)
   return true;
 }
 
-/// Every format whose codes and scales have these widths: words * 32 = columns * bits, columns = scales * group.
+/// Every format whose codes and scales have these widths: words * 32 = columns * bits, columns = scales *
+/// group.
 std::vector<QuantFormat> candidates(int words, int scales, bool affine) {
   static const std::vector<QuantFormat> all = [] {
     std::vector<QuantFormat> out;
@@ -45,7 +46,8 @@ std::vector<QuantFormat> candidates(int words, int scales, bool affine) {
 
 /// The declared format where it fits, else the only one, else the one with the declared group (mixed exports
 /// vary the bits under one group).
-std::optional<QuantFormat> choose(const std::vector<QuantFormat>& fitting, const std::optional<QuantFormat>& declared) {
+std::optional<QuantFormat> choose(const std::vector<QuantFormat>& fitting,
+                                  const std::optional<QuantFormat>& declared) {
   for (const QuantFormat& format : fitting)
     if (declared && format == *declared) return format;
   if (fitting.size() == 1) return fitting[0];
@@ -78,7 +80,8 @@ class PlanesSource final : public Source {
     const auto found = joined_.find(name);
     if (found == joined_.end()) fail(ErrorKind::not_found, "{}: not in the checkpoint", name);
     const Joined& from = found->second;
-    Weight out{name, from.info.shape, load_stored(*from.data, name), std::nullopt, std::nullopt, from.info.format};
+    Weight out{name,         from.info.shape, load_stored(*from.data, name),
+               std::nullopt, std::nullopt,    from.info.format};
     if (from.scales) out.scales = load_stored(*from.scales, name);
     if (from.biases) out.biases = load_stored(*from.biases, name);
     return out;
@@ -109,14 +112,16 @@ class PlanesSource final : public Source {
     if (ends(name, kWeight, module)) {
       const StoredTensor* scales = at(module + std::string(kScales));
       if (!scales && stored.dtype == "U32")
-        fail(ErrorKind::bad_checkpoint, "{}: packed codes (U32) without {}", name, module + std::string(kScales));
+        fail(ErrorKind::bad_checkpoint, "{}: packed codes (U32) without {}", name,
+             module + std::string(kScales));
       if (scales) join(name, module, *scales, joined, map, warnings);
       if (!scales) check_dense(module, map, warnings);
     }
     joined_.emplace(name, std::move(joined));
   }
 
-  static void check_dense(const std::string& module, const QuantMap& map, std::vector<std::string>& warnings) {
+  static void check_dense(const std::string& module, const QuantMap& map,
+                          std::vector<std::string>& warnings) {
     const auto entry = map.find(module);
     if (entry && entry->explicitly && entry->format)
       warnings.push_back(fmt::format("{}: the quantisation map says {}, the files hold it dense", module,
@@ -126,22 +131,23 @@ class PlanesSource final : public Source {
   void join(const std::string& name, const std::string& module, const StoredTensor& scales, Joined& joined,
             const QuantMap& map, std::vector<std::string>& warnings) const {
     const StoredTensor& codes = *joined.data;
-    const std::string scales_name = module + std::string(kScales), biases_name = module + std::string(kBiases);
+    const std::string scales_name = module + std::string(kScales),
+                      biases_name = module + std::string(kBiases);
     const StoredTensor* biases = at(biases_name);
     if (codes.dtype != "U32")
-      fail(ErrorKind::bad_checkpoint, "{}: expected packed codes (U32) beside {}, found {}", name, scales_name,
-           codes.dtype);
+      fail(ErrorKind::bad_checkpoint, "{}: expected packed codes (U32) beside {}, found {}", name,
+           scales_name, codes.dtype);
     const bool affine = biases != nullptr;
     const bool float_scales = scales.dtype == "F16" || scales.dtype == "BF16" || scales.dtype == "F32";
     if (affine && !float_scales)
-      fail(ErrorKind::bad_checkpoint, "{}: expected F16, BF16 or F32 beside {}, found {}", scales_name, biases_name,
-           scales.dtype);
+      fail(ErrorKind::bad_checkpoint, "{}: expected F16, BF16 or F32 beside {}, found {}", scales_name,
+           biases_name, scales.dtype);
     if (!affine && scales.dtype != "U8")
-      fail(ErrorKind::bad_checkpoint, "{}: scales of type {} need {}, which is missing", scales_name, scales.dtype,
-           biases_name);
+      fail(ErrorKind::bad_checkpoint, "{}: scales of type {} need {}, which is missing", scales_name,
+           scales.dtype, biases_name);
     if (affine && (biases->dtype != scales.dtype || biases->shape != scales.shape))
-      fail(ErrorKind::bad_checkpoint, "{}: expected {} {} as the scales have, found {} {}", biases_name, scales.dtype,
-           to_string(scales.shape), biases->dtype, to_string(biases->shape));
+      fail(ErrorKind::bad_checkpoint, "{}: expected {} {} as the scales have, found {} {}", biases_name,
+           scales.dtype, to_string(scales.shape), biases->dtype, to_string(biases->shape));
 
     const size_t axes = codes.shape.size();
     bool same_rows = axes >= 2 && scales.shape.size() == axes;
@@ -156,16 +162,18 @@ class PlanesSource final : public Source {
     const auto fitting = candidates(words, groups, affine);
     if (fitting.empty())
       fail(ErrorKind::bad_checkpoint,
-           "{}: codes {} with scales {} fit no bits and group size that exist (packed width = columns * bits / 32)",
+           "{}: codes {} with scales {} fit no bits and group size that exist (packed width = columns * bits "
+           "/ 32)",
            name, to_string(codes.shape), to_string(scales.shape));
     const auto format = choose(fitting, declared ? declared : map.fallback());
     if (!format)
       fail(ErrorKind::bad_checkpoint,
-           "{}: codes {} with scales {} fit several formats ({} among them) and config.json does not say which", name,
-           to_string(codes.shape), to_string(scales.shape), to_string(fitting[0]));
+           "{}: codes {} with scales {} fit several formats ({} among them) and config.json does not say "
+           "which",
+           name, to_string(codes.shape), to_string(scales.shape), to_string(fitting[0]));
     if (entry && declared != format)
-      warnings.push_back(fmt::format("{}: the quantisation map says {}, the shapes say {}; the shapes win", module,
-                                     declared ? to_string(*declared) : "dense", to_string(*format)));
+      warnings.push_back(fmt::format("{}: the quantisation map says {}, the shapes say {}; the shapes win",
+                                     module, declared ? to_string(*declared) : "dense", to_string(*format)));
     if (int64_t{groups} * format->group_size > std::numeric_limits<int>::max())
       fail(ErrorKind::bad_checkpoint, "{}: {} columns are beyond 2^31 - 1", name,
            int64_t{groups} * format->group_size);
@@ -185,7 +193,8 @@ class PlanesSource final : public Source {
 
 }  // namespace
 
-std::shared_ptr<Source> join_planes(StoredTensors tensors, const QuantMap& map, std::vector<std::string>& warnings) {
+std::shared_ptr<Source> join_planes(StoredTensors tensors, const QuantMap& map,
+                                    std::vector<std::string>& warnings) {
   return std::make_shared<PlanesSource>(std::move(tensors), map, warnings);
 }
 

@@ -13,6 +13,7 @@
 
 namespace mlxcel {
 
-std::shared_ptr<Source> join_planes(StoredTensors tensors, const QuantMap& map, std::vector<std::string>& warnings);
+std::shared_ptr<Source> join_planes(StoredTensors tensors, const QuantMap& map,
+                                    std::vector<std::string>& warnings);
 
 }  // namespace mlxcel

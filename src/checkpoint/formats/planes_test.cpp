@@ -23,7 +23,8 @@ struct Kit {
   std::vector<std::pair<std::string, array>> tensors;
   std::vector<std::string> warnings;
 
-  void affine(const std::string& module, int out, int in, int bits, int group, mx::Dtype scales = mx::float16) {
+  void affine(const std::string& module, int out, int in, int bits, int group,
+              mx::Dtype scales = mx::float16) {
     tensors.emplace_back(module + ".weight", blank({out, in * bits / 32}, mx::uint32));
     tensors.emplace_back(module + ".scales", blank({out, in / group}, scales));
     tensors.emplace_back(module + ".biases", blank({out, in / group}, scales));
@@ -68,12 +69,14 @@ TEST_F(Planes, EveryFormatThatExistsIsRecognised) {
     for (const int group : {32, 64, 128}) {
       Kit one;
       one.affine("m", 2, 256, bits, group);
-      const auto source = one.open(fmt::format(R"({{"quantization": {{"bits": {}, "group_size": {}}}}})", bits, group));
+      const auto source =
+          one.open(fmt::format(R"({{"quantization": {{"bits": {}, "group_size": {}}}}})", bits, group));
       EXPECT_EQ(*source->find("m.weight")->format, (QuantFormat{QuantMode::affine, bits, group}));
       EXPECT_EQ(source->find("m.weight")->shape, Shape({2, 256}));
       EXPECT_TRUE(one.warnings.empty());
     }
-  const QuantFormat floats[] = {{QuantMode::mxfp4, 4, 32}, {QuantMode::nvfp4, 4, 16}, {QuantMode::mxfp8, 8, 32}};
+  const QuantFormat floats[] = {
+      {QuantMode::mxfp4, 4, 32}, {QuantMode::nvfp4, 4, 16}, {QuantMode::mxfp8, 8, 32}};
   for (const QuantFormat& format : floats) {
     Kit one;
     one.tensors.emplace_back("m.weight", blank({3, 2, 64 * format.bits / 32}, mx::uint32));
@@ -100,17 +103,20 @@ TEST_F(Planes, MapKeysMatchThroughPrefixes) {
 }
 
 TEST_F(Planes, ShapesWinOverTheMap) {
-  affine("a", 2, 128, 6, 64);   // the map says 4 bits
-  affine("b", 2, 128, 8, 64);   // the map says dense
+  affine("a", 2, 128, 6, 64);                                     // the map says 4 bits
+  affine("b", 2, 128, 8, 64);                                     // the map says dense
   tensors.emplace_back("c.weight", blank({2, 64}, mx::float16));  // the map says 4 bits by name
-  const auto source = open(R"({"quantization": {"group_size": 64, "bits": 4, "b": false, "c": {"bits": 4}}})");
+  const auto source =
+      open(R"({"quantization": {"group_size": 64, "bits": 4, "b": false, "c": {"bits": 4}}})");
   EXPECT_EQ(source->find("a.weight")->format->bits, 6);
   EXPECT_EQ(source->find("b.weight")->format->bits * source->find("b.weight")->format->group_size, 512);
   EXPECT_FALSE(source->find("c.weight")->format);
   ASSERT_EQ(warnings.size(), 3u);
-  EXPECT_NE(warnings[0].find("a: the quantisation map says affine4g64, the shapes say affine6g64"), std::string::npos);
+  EXPECT_NE(warnings[0].find("a: the quantisation map says affine4g64, the shapes say affine6g64"),
+            std::string::npos);
   EXPECT_NE(warnings[1].find("b: the quantisation map says dense"), std::string::npos);
-  EXPECT_NE(warnings[2].find("c: the quantisation map says affine4g64, the files hold it dense"), std::string::npos);
+  EXPECT_NE(warnings[2].find("c: the quantisation map says affine4g64, the files hold it dense"),
+            std::string::npos);
 }
 
 TEST_F(Planes, AmbiguousShapesNeedTheMap) {
@@ -129,7 +135,8 @@ TEST_F(Planes, OrphansAndMisfitsAreNamed) {
   tensors = {{"a.weight", blank({2, 16}, mx::uint32)}};
   refuse({"a.weight", "without a.scales"});
   fresh();
-  tensors = {{"a.weight", blank({2, 16}, mx::float16)}, {"a.scales", blank({2, 2}, mx::float16)},
+  tensors = {{"a.weight", blank({2, 16}, mx::float16)},
+             {"a.scales", blank({2, 2}, mx::float16)},
              {"a.biases", blank({2, 2}, mx::float16)}};
   refuse({"a.weight", "U32", "F16"});
   fresh();
@@ -175,21 +182,29 @@ TEST(QuantMap, RefusesWhatCannotBe) {
 }
 
 TEST(QuantMap, ForeignMethodsAreUnsupported) {
-  for (const char* method : {"awq", "gptq", "fp8", "mxfp4", "bitnet", "compressed-tensors", "modelopt", "bitsandbytes"})
-    expect_error([&] { map_of(fmt::format(R"({{"quantization_config": {{"quant_method": "{}", "bits": 4}}}})", method)); },
-                 ErrorKind::unsupported, {"quantization_config.quant_method", method});
+  for (const char* method :
+       {"awq", "gptq", "fp8", "mxfp4", "bitnet", "compressed-tensors", "modelopt", "bitsandbytes"})
+    expect_error(
+        [&] {
+          map_of(fmt::format(R"({{"quantization_config": {{"quant_method": "{}", "bits": 4}}}})", method));
+        },
+        ErrorKind::unsupported, {"quantization_config.quant_method", method});
   // An MLX conversion keeps the block of its origin beside its own.
-  EXPECT_FALSE(map_of(R"({"quantization": {"bits": 4}, "quantization_config": {"quant_method": "mxfp4"}})").empty());
+  EXPECT_FALSE(
+      map_of(R"({"quantization": {"bits": 4}, "quantization_config": {"quant_method": "mxfp4"}})").empty());
 }
 
 TEST(QuantMap, AgreesWithItsCopiesAndDefaults) {
   EXPECT_TRUE(map_of("{}").empty());
   EXPECT_TRUE(map_of(R"({"quantization": null})").empty());
-  const auto both = map_of(R"({"quantization": {"bits": 8, "group_size": 32}, "quantization_config": {"bits": 8, "group_size": 32}})");
+  const auto both = map_of(
+      R"({"quantization": {"bits": 8, "group_size": 32}, "quantization_config": {"bits": 8, "group_size": 32}})");
   EXPECT_EQ(*both.find("anything")->format, (QuantFormat{QuantMode::affine, 8, 32}));
   EXPECT_FALSE(both.find("anything")->explicitly);
-  EXPECT_EQ(*map_of(R"({"quantization": {"mode": "nvfp4"}})").find("x")->format, (QuantFormat{QuantMode::nvfp4, 4, 16}));
-  const auto mixed = map_of(R"({"quantization": {"bits": 4, "group_size": 64, "model.layers.0.mlp.gate": false,
+  EXPECT_EQ(*map_of(R"({"quantization": {"mode": "nvfp4"}})").find("x")->format,
+            (QuantFormat{QuantMode::nvfp4, 4, 16}));
+  const auto mixed =
+      map_of(R"({"quantization": {"bits": 4, "group_size": 64, "model.layers.0.mlp.gate": false,
                                 "lm_head": true, "x.y": {"mode": "mxfp8"}, "quant_method": "mlx", "note": {}}})");
   EXPECT_FALSE(mixed.find("layers.0.mlp.gate")->format);
   EXPECT_EQ(mixed.find("x.y")->format->mode, QuantMode::mxfp8);

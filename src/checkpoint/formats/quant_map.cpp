@@ -23,10 +23,14 @@ std::string_view without_prefixes(std::string_view module) {
 
 QuantFormat defaults(QuantMode mode) {
   switch (mode) {
-    case QuantMode::affine: return {mode, 4, 64};
-    case QuantMode::mxfp4: return {mode, 4, 32};
-    case QuantMode::nvfp4: return {mode, 4, 16};
-    case QuantMode::mxfp8: return {mode, 8, 32};
+    case QuantMode::affine:
+      return {mode, 4, 64};
+    case QuantMode::mxfp4:
+      return {mode, 4, 32};
+    case QuantMode::nvfp4:
+      return {mode, 4, 16};
+    case QuantMode::mxfp8:
+      return {mode, 8, 32};
   }
   return {};
 }
@@ -45,13 +49,16 @@ QuantFormat read_format(const Config& block, const std::string& field, const Qua
   format.group_size = block.integer("group_size", 1, 1 << 16, format.group_size);
   if (!supported(format))
     fail(ErrorKind::bad_checkpoint,
-         "{}: {}: bits {} with group_size {} in mode {}: expected bits 2, 3, 4, 5, 6 or 8 with group_size 32, 64 or "
+         "{}: {}: bits {} with group_size {} in mode {}: expected bits 2, 3, 4, 5, 6 or 8 with group_size "
+         "32, 64 or "
          "128 (affine), or the fixed pair of the mode",
          block.where(), field, format.bits, format.group_size, to_string(format.mode));
   return format;
 }
 
-bool declares_default(const Config& block) { return block.has("bits") || block.has("group_size") || block.has("mode"); }
+bool declares_default(const Config& block) {
+  return block.has("bits") || block.has("group_size") || block.has("mode");
+}
 
 }  // namespace
 
@@ -77,7 +84,8 @@ QuantMap QuantMap::from(const Config& config) {
   const Config foreign = config.child("quantization_config");
   if (own.empty() && foreign.has("quant_method"))
     fail(ErrorKind::unsupported,
-         "{}: quantization_config.quant_method \"{}\" is not supported; use an MLX-quantised or unquantised export",
+         "{}: quantization_config.quant_method \"{}\" is not supported; use an MLX-quantised or unquantised "
+         "export",
          config.where(), foreign.get<std::string>("quant_method"));
   const Config& block = own.empty() ? foreign : own;
   const char* field = own.empty() ? "quantization_config" : "quantization";
@@ -94,8 +102,8 @@ QuantMap QuantMap::from(const Config& config) {
   if (declares_default(nested)) {
     const QuantFormat other = read_format(nested, "text_config.quantization", defaults(QuantMode::affine));
     if (map.fallback_ && other != *map.fallback_)
-      fail(ErrorKind::bad_checkpoint, "{}: {} says {}, text_config.quantization says {}", config.where(), field,
-           to_string(*map.fallback_), to_string(other));
+      fail(ErrorKind::bad_checkpoint, "{}: {} says {}, text_config.quantization says {}", config.where(),
+           field, to_string(*map.fallback_), to_string(other));
     map.fallback_ = other;
   }
 

@@ -44,7 +44,8 @@ const DtypeRow* find_dtype(const std::string& name) {
                                               {"I64", 8, mx::int64, true},
                                               {"U64", 8, mx::uint64, true},
                                               {"BOOL", 1, mx::bool_, true}}};
-  const auto found = std::find_if(rows.begin(), rows.end(), [&](const DtypeRow& row) { return row.name == name; });
+  const auto found =
+      std::find_if(rows.begin(), rows.end(), [&](const DtypeRow& row) { return row.name == name; });
   return found == rows.end() ? nullptr : &*found;
 }
 
@@ -58,7 +59,8 @@ const DtypeRow& dtype_row(const std::string& where, const std::string& dtype) {
 json parse_header(const std::string& text, const std::string& file) {
   std::set<std::string> seen;
   const json::parser_callback_t check = [&](int depth, json::parse_event_t event, json& value) {
-    if (depth > kMaxDepth) fail(ErrorKind::bad_checkpoint, "{}: header nested more than {} deep", file, kMaxDepth);
+    if (depth > kMaxDepth)
+      fail(ErrorKind::bad_checkpoint, "{}: header nested more than {} deep", file, kMaxDepth);
     if (event == json::parse_event_t::key && depth == 1) {
       const auto& name = value.get_ref<const std::string&>();
       if (!seen.insert(name).second) fail(ErrorKind::bad_checkpoint, "{}: {} is declared twice", file, name);
@@ -76,12 +78,14 @@ json parse_header(const std::string& text, const std::string& file) {
 
 uint64_t unsigned_field(const json& value, const std::string& where, const char* field) {
   if (!value.is_number_unsigned())
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a non-negative integer, found {}", where, field, value.dump());
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a non-negative integer, found {}", where, field,
+         value.dump());
   return value.get<uint64_t>();
 }
 
 StoredTensor read_entry(const json& entry, const std::string& where, uint64_t data_bytes) {
-  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") || !entry.contains("data_offsets"))
+  if (!entry.is_object() || !entry.contains("dtype") || !entry.contains("shape") ||
+      !entry.contains("data_offsets"))
     fail(ErrorKind::bad_checkpoint, "{}: expected dtype, shape and data_offsets", where);
   const json &dtype = entry["dtype"], &shape = entry["shape"], &range = entry["data_offsets"];
   if (!dtype.is_string()) fail(ErrorKind::bad_checkpoint, "{}: dtype is not a string", where);
@@ -107,14 +111,15 @@ StoredTensor read_entry(const json& entry, const std::string& where, uint64_t da
   if (empty) elements = 0;
   const uint64_t begin = unsigned_field(range[0], where, "data_offsets");
   const uint64_t end = unsigned_field(range[1], where, "data_offsets");
-  if (begin > end) fail(ErrorKind::bad_checkpoint, "{}: data_offsets end {} lies before begin {}", where, end, begin);
+  if (begin > end)
+    fail(ErrorKind::bad_checkpoint, "{}: data_offsets end {} lies before begin {}", where, end, begin);
   const uint64_t want = elements * dtype_row(where, tensor.dtype).size;
   if (end - begin != want)
     fail(ErrorKind::bad_checkpoint, "{}: {} {} takes {} bytes, data_offsets hold {}", where, tensor.dtype,
          to_string(tensor.shape), want, end - begin);
   if (end > data_bytes)
-    fail(ErrorKind::bad_checkpoint, "{}: data ends at byte {}, the file holds {}; download incomplete?", where, end,
-         data_bytes);
+    fail(ErrorKind::bad_checkpoint, "{}: data ends at byte {}, the file holds {}; download incomplete?",
+         where, end, data_bytes);
   tensor.offset = begin;
   tensor.bytes = end - begin;
   return tensor;
@@ -153,18 +158,18 @@ void read_safetensors_header(const std::shared_ptr<const File>& file, StoredTens
   const std::string path = file->path().string();
   if (file->size() == 0) fail(ErrorKind::bad_checkpoint, "{}: empty file; download incomplete?", path);
   if (file->size() < 8)
-    fail(ErrorKind::bad_checkpoint, "{}: {} bytes are too few for a safetensors file; download incomplete?", path,
-         file->size());
+    fail(ErrorKind::bad_checkpoint, "{}: {} bytes are too few for a safetensors file; download incomplete?",
+         path, file->size());
   std::array<std::byte, 8> prefix;
   file->read(0, prefix);
   uint64_t length = 0;
   for (int i = 7; i >= 0; --i) length = length << 8 | static_cast<uint64_t>(prefix[static_cast<size_t>(i)]);
   if (length > kMaxHeader)
-    fail(ErrorKind::bad_checkpoint, "{}: header of {} bytes, at most {} are read; not a safetensors file?", path,
-         length, kMaxHeader);
+    fail(ErrorKind::bad_checkpoint, "{}: header of {} bytes, at most {} are read; not a safetensors file?",
+         path, length, kMaxHeader);
   if (length > file->size() - 8)
-    fail(ErrorKind::bad_checkpoint, "{}: header of {} bytes, the file ends after {}; download incomplete?", path,
-         length, file->size() - 8);
+    fail(ErrorKind::bad_checkpoint, "{}: header of {} bytes, the file ends after {}; download incomplete?",
+         path, length, file->size() - 8);
   std::string text(static_cast<size_t>(length), '\0');
   file->read(8, std::as_writable_bytes(std::span(text)));
   const json header = parse_header(text, path);
@@ -174,19 +179,21 @@ void read_safetensors_header(const std::shared_ptr<const File>& file, StoredTens
   for (const auto& item : header.items()) {
     const std::string& name = item.key();
     if (name == "__metadata__") {
-      if (!item.value().is_object()) fail(ErrorKind::bad_checkpoint, "{}: __metadata__ is not an object", path);
+      if (!item.value().is_object())
+        fail(ErrorKind::bad_checkpoint, "{}: __metadata__ is not an object", path);
       continue;
     }
     if (name.empty() || name.size() > kMaxName)
-      fail(ErrorKind::bad_checkpoint, "{}: a tensor name of {} bytes, 1 to {} are read", path, name.size(), kMaxName);
+      fail(ErrorKind::bad_checkpoint, "{}: a tensor name of {} bytes, 1 to {} are read", path, name.size(),
+           kMaxName);
     StoredTensor tensor = read_entry(item.value(), fmt::format("{}: {}", path, name), data_bytes);
     extents.push_back({tensor.offset, tensor.offset + tensor.bytes, &item.key()});
     tensor.offset += data;
     tensor.file = file;
     const auto [place, fresh] = into.try_emplace(name, std::move(tensor));
     if (!fresh)
-      fail(ErrorKind::bad_checkpoint, "{} is in two files: {} and {}", name, place->second.file->path().string(),
-           path);
+      fail(ErrorKind::bad_checkpoint, "{} is in two files: {} and {}", name,
+           place->second.file->path().string(), path);
     extents.back().name = &place->first;
   }
   check_extents(extents, data_bytes, path, warnings);
@@ -200,7 +207,8 @@ std::optional<uint64_t> safetensors_element_size(const std::string& dtype) {
 mx::Dtype held_dtype(const StoredTensor& tensor, const std::string& name) {
   const DtypeRow& row = dtype_row(name, tensor.dtype);
   if (!row.supported)
-    fail(ErrorKind::unsupported, "{}: {}: fp8 weights ({}) are not supported; use a bf16, f16 or MLX-quantised export",
+    fail(ErrorKind::unsupported,
+         "{}: {}: fp8 weights ({}) are not supported; use a bf16, f16 or MLX-quantised export",
          tensor.file->path().string(), name, tensor.dtype);
   return row.held;
 }

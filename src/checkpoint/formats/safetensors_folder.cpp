@@ -61,8 +61,9 @@ Index read_index(const fs::path& path) {
     const auto file = map.get<std::string>(tensor);
     if (file.empty() || file.find_first_of("/\\") != std::string::npos || file.starts_with(".") ||
         !file.ends_with(".safetensors"))
-      fail(ErrorKind::bad_checkpoint, "{}: weight_map.{}: expected the name of a safetensors file, found \"{}\"",
-           path.string(), tensor, file);
+      fail(ErrorKind::bad_checkpoint,
+           "{}: weight_map.{}: expected the name of a safetensors file, found \"{}\"", path.string(), tensor,
+           file);
     index.files.insert(file);
     index.tensors.emplace_back(tensor, file);
   }
@@ -80,17 +81,19 @@ std::string listed(const std::vector<std::string>& names) {
 
 bool has_safetensors(const fs::path& folder) { return !glob(folder).empty() || fs::exists(folder / kIndex); }
 
-StoredTensors read_safetensors_folder(const fs::path& folder, std::vector<std::string>& warnings, size_t& file_bytes) {
+StoredTensors read_safetensors_folder(const fs::path& folder, std::vector<std::string>& warnings,
+                                      size_t& file_bytes) {
   std::vector<std::string> present = glob(folder);
   Index index;
   bool indexed = fs::exists(folder / kIndex);
   if (indexed) {
     index = read_index(folder / kIndex);
-    const bool stale = !present.empty() && std::none_of(present.begin(), present.end(), [&](const std::string& name) {
-      return index.files.contains(name);
-    });
+    const bool stale =
+        !present.empty() && std::none_of(present.begin(), present.end(),
+                                         [&](const std::string& name) { return index.files.contains(name); });
     if (stale || index.files.empty()) {
-      warnings.push_back(fmt::format("{}: names none of the shards present; ignored", (folder / kIndex).string()));
+      warnings.push_back(
+          fmt::format("{}: names none of the shards present; ignored", (folder / kIndex).string()));
       indexed = false;
     }
   }
@@ -102,9 +105,12 @@ StoredTensors read_safetensors_folder(const fs::path& folder, std::vector<std::s
     for (const std::string& name : present)
       if (!index.files.contains(name)) extra.push_back(name);
     if (!extra.empty())
-      warnings.push_back(fmt::format("{}: does not name {}; not read", (folder / kIndex).string(), listed(extra)));
+      warnings.push_back(
+          fmt::format("{}: does not name {}; not read", (folder / kIndex).string(), listed(extra)));
     present.assign(index.files.begin(), index.files.end());
   }
+  if (present.empty())
+    fail(ErrorKind::bad_checkpoint, "{}: holds no *.safetensors; download incomplete?", folder.string());
   check_numbered(folder, present);
 
   StoredTensors tensors;
@@ -125,8 +131,8 @@ StoredTensors read_safetensors_folder(const fs::path& folder, std::vector<std::s
     for (const auto& [tensor, stored] : tensors)
       if (!known.contains(tensor)) unlisted.push_back(tensor);
     if (!absent.empty())
-      warnings.push_back(
-          fmt::format("{}: the shards do not hold {} where it says", (folder / kIndex).string(), listed(absent)));
+      warnings.push_back(fmt::format("{}: the shards do not hold {} where it says",
+                                     (folder / kIndex).string(), listed(absent)));
     if (!unlisted.empty())
       warnings.push_back(fmt::format("{}: does not list {}", (folder / kIndex).string(), listed(unlisted)));
   }

@@ -23,9 +23,11 @@ TEST(Safetensors, WriterAndReaderAgree) {
   Folder folder;
   const uint8_t bytes[3] = {1, 2, 255};
   const int64_t wide[2] = {-1, int64_t{1} << 40};
-  const std::vector<std::pair<std::string, array>> given = {
-      {"small", filled({3}, mx::uint8, bytes)}, {"matrix", numbers({2, 3})},    {"wide", filled({2}, mx::int64, wide)},
-      {"empty", allocated({0, 4}, mx::float16)}, {"scalar", numbers(Shape{}, 7)}};
+  const std::vector<std::pair<std::string, array>> given = {{"small", filled({3}, mx::uint8, bytes)},
+                                                            {"matrix", numbers({2, 3})},
+                                                            {"wide", filled({2}, mx::int64, wide)},
+                                                            {"empty", allocated({0, 4}, mx::float16)},
+                                                            {"scalar", numbers(Shape{}, 7)}};
   write_safetensors(folder / "a.safetensors", given, {{"format", "mlx"}});
   std::vector<std::string> warnings;
   const StoredTensors read_back = read(folder / "a.safetensors", &warnings);
@@ -76,8 +78,9 @@ TEST(Safetensors, LyingHeadersAreNamed) {
     expect_error([&] { read(path); }, kind, parts);
   };
   const auto one = [](const std::string& dtype, const std::string& shape, const std::string& range) {
-    return safetensors("{\"x\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + range + "}}",
-                       std::string(16, '\0'));
+    return safetensors(
+        "{\"x\":{\"dtype\":\"" + dtype + "\",\"shape\":" + shape + ",\"data_offsets\":" + range + "}}",
+        std::string(16, '\0'));
   };
   refuse("", {"bad.safetensors", "empty", "download incomplete?"});
   refuse("1234", {"too few", "download incomplete?"});
@@ -88,12 +91,16 @@ TEST(Safetensors, LyingHeadersAreNamed) {
   refuse(safetensors("[]", ""), {"not a JSON object"});
   refuse(safetensors(std::string(5000, '['), ""), {"nested"});
   refuse(safetensors("{\"x\":" + std::string(5000, '{'), ""), {"JSON"});
-  refuse(safetensors(R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
-                     std::string(8, '\0')),
-         {"x is declared twice"});
-  refuse(safetensors(R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
-                     std::string(12, '\0')),
-         {"x and y overlap"});
+  refuse(
+      safetensors(
+          R"({"x":{"dtype":"F32","shape":[1],"data_offsets":[0,4]},"x":{"dtype":"F32","shape":[1],"data_offsets":[4,8]}})",
+          std::string(8, '\0')),
+      {"x is declared twice"});
+  refuse(
+      safetensors(
+          R"({"x":{"dtype":"F32","shape":[2],"data_offsets":[0,8]},"y":{"dtype":"F32","shape":[2],"data_offsets":[4,12]}})",
+          std::string(12, '\0')),
+      {"x and y overlap"});
   refuse(safetensors(R"({"x":1})", ""), {"x: expected dtype"});
   refuse(safetensors(R"({"x":{"dtype":"F32","shape":[1]}})", ""), {"x: expected dtype"});
   refuse(safetensors(R"({"__metadata__":[]})", ""), {"__metadata__"});
@@ -111,7 +118,8 @@ TEST(Safetensors, LyingHeadersAreNamed) {
   refuse(one("F32", "[2147483647,0,2147483647,2147483647,2147483647]", "[0,16]"), {"overflows"});
   refuse(one("F32", "[0,2147483647]", "[0,16]"), {"takes 0 bytes"});
   refuse(one("F13", "[4]", "[0,16]"), {"unknown dtype F13"});
-  refuse(safetensors("{\"" + std::string(2000, 'n') + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})", ""),
+  refuse(safetensors("{\"" + std::string(2000, 'n') + R"(":{"dtype":"U8","shape":[0],"data_offsets":[0,0]}})",
+                     ""),
          {"tensor name of 2000 bytes"});
 }
 
@@ -120,13 +128,15 @@ TEST(Safetensors, Fp8IsRefusedByName) {
   const fs::path path = folder.put(
       "a", safetensors(R"({"w.weight":{"dtype":"F8_E4M3","shape":[2],"data_offsets":[0,2]}})", "ab"));
   const StoredTensors t = read(path);
-  expect_error([&] { held_dtype(t.at("w.weight"), "w.weight"); }, ErrorKind::unsupported, {"w.weight", "fp8"});
+  expect_error([&] { held_dtype(t.at("w.weight"), "w.weight"); }, ErrorKind::unsupported,
+               {"w.weight", "fp8"});
 }
 
 TEST(Safetensors, UncoveredBytesAreReported) {
   Folder folder;
   std::vector<std::string> warnings;
-  read(folder.put("a", safetensors(R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", "12345")), &warnings);
+  read(folder.put("a", safetensors(R"({"x":{"dtype":"U8","shape":[2],"data_offsets":[1,3]}})", "12345")),
+       &warnings);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("3 bytes"), std::string::npos);
 }
@@ -144,7 +154,8 @@ struct Shards : testing::Test {
   StoredTensors open() { return read_safetensors_folder(folder.path(), warnings, bytes); }
   void three() {
     for (int i = 1; i <= 3; ++i)
-      shard(fmt::format("model-0000{}-of-00003.safetensors", i), std::string(1, static_cast<char>('a' + i - 1)));
+      shard(fmt::format("model-0000{}-of-00003.safetensors", i),
+            std::string(1, static_cast<char>('a' + i - 1)));
     index(R"("a":"model-00001-of-00003.safetensors","b":"model-00002-of-00003.safetensors",)"
           R"("c":"model-00003-of-00003.safetensors")");
   }
@@ -170,8 +181,10 @@ TEST_F(Shards, MissingShardIsNamedAtOnce) {
 
 TEST_F(Shards, CutOrEmptyShardIsNamed) {
   three();
-  fs::resize_file(folder / "model-00003-of-00003.safetensors", fs::file_size(folder / "model-00003-of-00003.safetensors") - 1);
-  expect_error([&] { open(); }, ErrorKind::bad_checkpoint, {"model-00003-of-00003.safetensors", "download incomplete?"});
+  fs::resize_file(folder / "model-00003-of-00003.safetensors",
+                  fs::file_size(folder / "model-00003-of-00003.safetensors") - 1);
+  expect_error([&] { open(); }, ErrorKind::bad_checkpoint,
+               {"model-00003-of-00003.safetensors", "download incomplete?"});
   fs::resize_file(folder / "model-00003-of-00003.safetensors", 0);
   expect_error([&] { open(); }, ErrorKind::bad_checkpoint, {"model-00003-of-00003.safetensors", "empty"});
 }
@@ -182,6 +195,13 @@ TEST_F(Shards, StaleIndexIsAWarning) {
   EXPECT_EQ(open().size(), 1u);
   ASSERT_EQ(warnings.size(), 1u);
   EXPECT_NE(warnings[0].find("names none of the shards"), std::string::npos);
+}
+
+TEST_F(Shards, AnIndexAloneIsNoModel) {
+  index("");
+  expect_error([&] { open(); }, ErrorKind::bad_checkpoint, {"holds no *.safetensors"});
+  index(R"("a":"model-00001-of-00001.safetensors")");
+  expect_error([&] { open(); }, ErrorKind::bad_checkpoint, {"model-00001-of-00001.safetensors", "missing"});
 }
 
 TEST_F(Shards, ExtraFilesAndNamesAreWarnings) {
@@ -226,10 +246,18 @@ TEST(Safetensors, SurvivesMutations) {
     std::string bytes = seed;
     for (uint64_t i = 0; i <= next(4); ++i) {
       switch (next(4)) {
-        case 0: bytes[next(bytes.size())] = static_cast<char>(next(256)); break;
-        case 1: bytes.resize(1 + next(bytes.size())); break;
-        case 2: bytes.insert(next(bytes.size()), 1, "0123456789[]{}\",:-"[next(18)]); break;
-        default: bytes.erase(next(bytes.size()), 1); break;
+        case 0:
+          bytes[next(bytes.size())] = static_cast<char>(next(256));
+          break;
+        case 1:
+          bytes.resize(1 + next(bytes.size()));
+          break;
+        case 2:
+          bytes.insert(next(bytes.size()), 1, "0123456789[]{}\",:-"[next(18)]);
+          break;
+        default:
+          bytes.erase(next(bytes.size()), 1);
+          break;
       }
       if (bytes.empty()) bytes = "x";
     }
@@ -241,7 +269,8 @@ TEST(Safetensors, SurvivesMutations) {
       }
     } catch (const Error& error) {
       ++refused;
-      EXPECT_TRUE(error.kind() == ErrorKind::bad_checkpoint || error.kind() == ErrorKind::unsupported) << error.what();
+      EXPECT_TRUE(error.kind() == ErrorKind::bad_checkpoint || error.kind() == ErrorKind::unsupported)
+          << error.what();
     }
   }
   EXPECT_GT(refused, 1000);

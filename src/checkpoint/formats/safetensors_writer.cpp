@@ -69,24 +69,39 @@ void SafetensorsWriter::finish() {
 
 std::string safetensors_dtype(mx::Dtype dtype) {
   switch (dtype.val()) {
-    case mx::Dtype::Val::float64: return "F64";
-    case mx::Dtype::Val::float32: return "F32";
-    case mx::Dtype::Val::float16: return "F16";
-    case mx::Dtype::Val::bfloat16: return "BF16";
-    case mx::Dtype::Val::int8: return "I8";
-    case mx::Dtype::Val::uint8: return "U8";
-    case mx::Dtype::Val::int16: return "I16";
-    case mx::Dtype::Val::uint16: return "U16";
-    case mx::Dtype::Val::int32: return "I32";
-    case mx::Dtype::Val::uint32: return "U32";
-    case mx::Dtype::Val::int64: return "I64";
-    case mx::Dtype::Val::uint64: return "U64";
-    case mx::Dtype::Val::bool_: return "BOOL";
-    default: fail(ErrorKind::invalid_request, "safetensors cannot hold complex numbers");
+    case mx::Dtype::Val::float64:
+      return "F64";
+    case mx::Dtype::Val::float32:
+      return "F32";
+    case mx::Dtype::Val::float16:
+      return "F16";
+    case mx::Dtype::Val::bfloat16:
+      return "BF16";
+    case mx::Dtype::Val::int8:
+      return "I8";
+    case mx::Dtype::Val::uint8:
+      return "U8";
+    case mx::Dtype::Val::int16:
+      return "I16";
+    case mx::Dtype::Val::uint16:
+      return "U16";
+    case mx::Dtype::Val::int32:
+      return "I32";
+    case mx::Dtype::Val::uint32:
+      return "U32";
+    case mx::Dtype::Val::int64:
+      return "I64";
+    case mx::Dtype::Val::uint64:
+      return "U64";
+    case mx::Dtype::Val::bool_:
+      return "BOOL";
+    default:
+      fail(ErrorKind::invalid_request, "safetensors cannot hold complex numbers");
   }
 }
 
-void write_safetensors(const std::filesystem::path& path, const std::vector<std::pair<std::string, array>>& tensors,
+void write_safetensors(const std::filesystem::path& path,
+                       const std::vector<std::pair<std::string, array>>& tensors,
                        const std::map<std::string, std::string>& metadata) {
   std::vector<SafetensorsWriter::Tensor> declared;
   std::map<std::string, const array*> by_name;

@@ -43,7 +43,8 @@ class SafetensorsWriter {
 std::string safetensors_dtype(mx::Dtype dtype);
 
 /// Evaluated arrays by name.
-void write_safetensors(const std::filesystem::path& path, const std::vector<std::pair<std::string, array>>& tensors,
+void write_safetensors(const std::filesystem::path& path,
+                       const std::vector<std::pair<std::string, array>>& tensors,
                        const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace mlxcel

@@ -17,7 +17,9 @@ std::optional<int> five_digits(std::string_view text) {
 
 }  // namespace
 
-std::string SplitName::name(int wanted) const { return fmt::format("{}-{:05}-of-{:05}{}", stem, wanted, count, suffix); }
+std::string SplitName::name(int wanted) const {
+  return fmt::format("{}-{:05}-of-{:05}{}", stem, wanted, count, suffix);
+}
 
 std::optional<SplitName> parse_split_name(std::string_view name, std::string_view suffix) {
   constexpr std::string_view shape = "-00000-of-00000";
@@ -27,7 +29,8 @@ std::optional<SplitName> parse_split_name(std::string_view name, std::string_vie
   if (numbers[0] != '-' || numbers.substr(6, 4) != "-of-") return std::nullopt;
   const auto part = five_digits(numbers.substr(1, 5)), count = five_digits(numbers.substr(10, 5));
   if (!part || !count || *part < 1 || *part > *count) return std::nullopt;
-  return SplitName{std::string(body.substr(0, body.size() - shape.size())), std::string(suffix), *part, *count};
+  return SplitName{std::string(body.substr(0, body.size() - shape.size())), std::string(suffix), *part,
+                   *count};
 }
 
 }  // namespace mlxcel

@@ -56,10 +56,12 @@ inline Caught caught(const std::function<void()>& action) {
   ADD_FAILURE() << "expected an error";
   return {};
 }
-inline void expect_error(const std::function<void()>& action, ErrorKind kind, const std::vector<std::string>& parts) {
+inline void expect_error(const std::function<void()>& action, ErrorKind kind,
+                         const std::vector<std::string>& parts) {
   const Caught error = caught(action);
   EXPECT_EQ(error.kind, kind) << error.message;
-  for (const std::string& part : parts) EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
+  for (const std::string& part : parts)
+    EXPECT_NE(error.message.find(part), std::string::npos) << error.message;
 }
 
 template <class T>
@@ -90,13 +92,15 @@ class Gguf {
   Gguf& boolean(const std::string& key, bool value) { return pair(key, 7, raw<uint8_t>(value)); }
   Gguf& string(const std::string& key, const std::string& value) { return pair(key, 8, text(value)); }
   /// Axes as ggml has them: fastest first.
-  Gguf& tensor(const std::string& name, uint32_t type, const std::vector<uint64_t>& axes, const std::string& data) {
+  Gguf& tensor(const std::string& name, uint32_t type, const std::vector<uint64_t>& axes,
+               const std::string& data) {
     tensor_at(name, type, axes, data_.size());
     data_ += data;
     data_.append((32 - data_.size() % 32) % 32, '\0');
     return *this;
   }
-  Gguf& tensor_at(const std::string& name, uint32_t type, const std::vector<uint64_t>& axes, uint64_t offset) {
+  Gguf& tensor_at(const std::string& name, uint32_t type, const std::vector<uint64_t>& axes,
+                  uint64_t offset) {
     ++tensors_;
     table_ += text(name) + raw(static_cast<uint32_t>(axes.size()));
     for (const uint64_t axis : axes) table_ += raw(axis);
@@ -104,7 +108,8 @@ class Gguf {
     return *this;
   }
   std::string bytes() const {
-    std::string out = "GGUF" + raw(version) + raw<uint64_t>(tensors_) + raw<uint64_t>(pairs_) + metadata_ + table_;
+    std::string out =
+        "GGUF" + raw(version) + raw<uint64_t>(tensors_) + raw<uint64_t>(pairs_) + metadata_ + table_;
     out.append((32 - out.size() % 32) % 32, '\0');
     return out + data_;
   }

@@ -35,7 +35,8 @@ std::optional<int64_t> uniform_integer(const GgufMetadata& metadata, const std::
     if (number != numbers->front())
       fail(ErrorKind::unsupported, "GGUF key {}: differs between layers, which is not supported", key);
   if (numbers->front() < 0 || numbers->front() > kMaxInt)
-    fail(ErrorKind::bad_checkpoint, "GGUF key {}: expected 0 to {}, found {}", key, kMaxInt, numbers->front());
+    fail(ErrorKind::bad_checkpoint, "GGUF key {}: expected 0 to {}, found {}", key, kMaxInt,
+         numbers->front());
   return numbers->front();
 }
 
@@ -117,7 +118,8 @@ class GgufSource final : public Source {
         const std::string target = fill(row.hf, *captures);
         if (!entries_.emplace(target, Entry{&tensor, row.change, name}).second)
           fail(ErrorKind::bad_checkpoint, "{}: two tensors become {}", path_, target);
-        if (row.change == GgufChange::flatten || row.change == GgufChange::convolution) check_dense(name, tensor);
+        if (row.change == GgufChange::flatten || row.change == GgufChange::convolution)
+          check_dense(name, tensor);
         if (row.change == GgufChange::unpermute_q) check_heads(name, tensor, heads_);
         if (row.change == GgufChange::unpermute_k) check_heads(name, tensor, kv_heads_);
         break;
@@ -147,15 +149,20 @@ class GgufSource final : public Source {
     const auto& [tensor, change, gguf_name] = found->second;
     const std::string where = path_ + ": " + gguf_name;
     switch (change) {
-      case GgufChange::none: return load_gguf_tensor(*tensor, name);
-      case GgufChange::unpermute_q: return load_gguf_tensor(*tensor, name, halves(*tensor, heads_));
-      case GgufChange::unpermute_k: return load_gguf_tensor(*tensor, name, halves(*tensor, kv_heads_));
+      case GgufChange::none:
+        return load_gguf_tensor(*tensor, name);
+      case GgufChange::unpermute_q:
+        return load_gguf_tensor(*tensor, name, halves(*tensor, heads_));
+      case GgufChange::unpermute_k:
+        return load_gguf_tensor(*tensor, name, halves(*tensor, kv_heads_));
       case GgufChange::minus_one:
         return changed(load_gguf_tensor(*tensor, name), where, [](float x) { return x - 1.0f; });
       case GgufChange::log_negated:
-        return reshaped(changed(load_gguf_tensor(*tensor, name), where, [](float x) { return std::log(-x); }), change);
+        return reshaped(changed(load_gguf_tensor(*tensor, name), where, [](float x) { return std::log(-x); }),
+                        change);
       case GgufChange::flatten:
-      case GgufChange::convolution: return reshaped(load_gguf_tensor(*tensor, name), change);
+      case GgufChange::convolution:
+        return reshaped(load_gguf_tensor(*tensor, name), change);
     }
     fail(ErrorKind::internal, "{}: no such change", where);
   }
@@ -164,7 +171,8 @@ class GgufSource final : public Source {
   void check_heads(const std::string& name, const GgufTensor& tensor, int heads) const {
     const int rows = tensor.shape[0];
     if (heads < 1 || rows % heads != 0 || rows / heads % 2 != 0 || tensor.shape.size() > 2)
-      fail(ErrorKind::bad_checkpoint, "{}: {}: {} rows do not make {} heads of even width", path_, name, rows, heads);
+      fail(ErrorKind::bad_checkpoint, "{}: {}: {} rows do not make {} heads of even width", path_, name, rows,
+           heads);
   }
 
   void check_dense(const std::string& name, const GgufTensor& tensor) const {
@@ -205,9 +213,11 @@ std::optional<double> GgufFacts::number(std::string_view key) const {
 }
 
 const GgufArch* find_gguf_arch(std::string_view name) {
-  static const std::array<const GgufArch*, 8> table{&gguf_llama(), &gguf_qwen2(),  &gguf_qwen3(), &gguf_qwen3moe(),
-                                                    &gguf_gemma3(), &gguf_gpt2(), &gguf_mamba2(), &gguf_bert()};
-  const auto found = std::find_if(table.begin(), table.end(), [&](const GgufArch* arch) { return arch->name == name; });
+  static const std::array<const GgufArch*, 8> table{&gguf_llama(),    &gguf_qwen2(),  &gguf_qwen3(),
+                                                    &gguf_qwen3moe(), &gguf_gemma3(), &gguf_gpt2(),
+                                                    &gguf_mamba2(),   &gguf_bert()};
+  const auto found =
+      std::find_if(table.begin(), table.end(), [&](const GgufArch* arch) { return arch->name == name; });
   return found == table.end() ? nullptr : *found;
 }
 
@@ -216,7 +226,8 @@ std::string gguf_config_json(const GgufContents& file) {
   const auto name = gguf_string(file.metadata, "general.architecture");
   if (!name) fail(ErrorKind::bad_checkpoint, "{}: GGUF key general.architecture: missing", path);
   if (*name == "clip")
-    fail(ErrorKind::unsupported, "{}: an mmproj file is not a model; images need the safetensors folder", path);
+    fail(ErrorKind::unsupported, "{}: an mmproj file is not a model; images need the safetensors folder",
+         path);
   const GgufArch* arch = find_gguf_arch(*name);
   if (!arch)
     fail(ErrorKind::unsupported, "{}: general.architecture \"{}\": {}", path, *name,

@@ -29,15 +29,15 @@ constexpr GgufKey kKeys[] = {
 std::vector<float> read_divisors(const GgufFacts& facts, const std::string& name, int64_t wanted) {
   const GgufTensor& tensor = facts.file.tensors.at(name);
   if (tensor.type->type != GgmlType::f32 || tensor.shape.size() != 1 || tensor.shape[0] != wanted)
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected F32 [{}], found {} {}", facts.file.first.string(), name, wanted,
-         tensor.type->name, to_string(tensor.shape));
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected F32 [{}], found {} {}", facts.file.first.string(), name,
+         wanted, tensor.type->name, to_string(tensor.shape));
   const Weight weight = load_gguf_tensor(tensor, name);
   const float* values = weight.data.data<float>();
   std::vector<float> out(values, values + wanted);
   for (const float value : out)
     if (!std::isfinite(value) || value <= 0)
-      fail(ErrorKind::bad_checkpoint, "{}: {}: expected positive divisors, found {}", facts.file.first.string(), name,
-           value);
+      fail(ErrorKind::bad_checkpoint, "{}: {}: expected positive divisors, found {}",
+           facts.file.first.string(), name, value);
   return out;
 }
 
@@ -54,10 +54,11 @@ json read_scaling(const GgufFacts& facts, int64_t max_positions) {
     scaling["rope_type"] = "yarn";
     const auto original = facts.integer("rope.scaling.original_context_length", 1, int64_t{1} << 30);
     scaling["original_max_position_embeddings"] = original.value_or(max_positions);
-    constexpr std::pair<const char*, const char*> extra[] = {{"rope.scaling.yarn_ext_factor", "extrapolation_factor"},
-                                                             {"rope.scaling.attn_factor", "attention_factor"},
-                                                             {"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                                             {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+    constexpr std::pair<const char*, const char*> extra[] = {
+        {"rope.scaling.yarn_ext_factor", "extrapolation_factor"},
+        {"rope.scaling.attn_factor", "attention_factor"},
+        {"rope.scaling.yarn_beta_fast", "beta_fast"},
+        {"rope.scaling.yarn_beta_slow", "beta_slow"}};
     for (const auto& [gguf, hf] : extra)
       if (const auto value = facts.number(gguf)) scaling[hf] = *value;
   } else {
@@ -77,35 +78,37 @@ std::span<const GgufKey> gguf_decoder_keys() { return kKeys; }
 
 void complete_gguf_rope(const GgufFacts& facts, json& config) {
   const std::string path = facts.file.first.string();
-  const auto hidden = config["hidden_size"].get<int64_t>(), heads = config["num_attention_heads"].get<int64_t>();
+  const auto hidden = config["hidden_size"].get<int64_t>(),
+             heads = config["num_attention_heads"].get<int64_t>();
   if (heads < 1 || hidden < 1)
     fail(ErrorKind::bad_checkpoint, "{}: {} heads over width {}", path, heads, hidden);
   if (!config.contains("num_key_value_heads")) config["num_key_value_heads"] = heads;
   if (!config.contains("head_dim")) config["head_dim"] = hidden / heads;
   const auto width = config["head_dim"].get<int64_t>();
-  if (const auto value = facts.integer("attention.value_length", 1, int64_t{1} << 20); value && *value != width)
-    fail(ErrorKind::unsupported, "{}: keys of width {} with values of width {} are not supported", path, width, *value);
+  if (const auto value = facts.integer("attention.value_length", 1, int64_t{1} << 20);
+      value && *value != width)
+    fail(ErrorKind::unsupported, "{}: keys of width {} with values of width {} are not supported", path,
+         width, *value);
   if (!config.contains("rope_theta")) config["rope_theta"] = 10000.0;
 
   const auto rotated = facts.integer("rope.dimension_count", 0, int64_t{1} << 20).value_or(width);
   if (rotated > width || rotated % 2 != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}rope.dimension_count: {} of a head of {}", path, facts.prefix,
-         rotated, width);
-  if (rotated != width) config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(width);
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}rope.dimension_count: {} of a head of {}", path,
+         facts.prefix, rotated, width);
+  if (rotated != width)
+    config["partial_rotary_factor"] = static_cast<double>(rotated) / static_cast<double>(width);
 
   const auto positions = config["max_position_embeddings"].get<int64_t>();
   const json scaling = read_scaling(facts, positions);
   if (facts.has_tensor("rope_freqs.weight")) {
     // llama3's scaling, already applied to each frequency: longrope with one list for every length.
     if (!scaling.is_null())
-      fail(ErrorKind::unsupported, "{}: rope_freqs.weight beside {}rope.scaling is not supported", path, facts.prefix);
+      fail(ErrorKind::unsupported, "{}: rope_freqs.weight beside {}rope.scaling is not supported", path,
+           facts.prefix);
     const auto divisors = read_divisors(facts, "rope_freqs.weight", rotated / 2);
-    config["rope_scaling"] = {{"rope_type", "longrope"},
-                              {"short_factor", divisors},
-                              {"long_factor", divisors},
-                              {"attention_factor", 1.0},
-                              {"factor", 1.0},
-                              {"original_max_position_embeddings", positions}};
+    config["rope_scaling"] = {{"rope_type", "longrope"}, {"short_factor", divisors},
+                              {"long_factor", divisors}, {"attention_factor", 1.0},
+                              {"factor", 1.0},           {"original_max_position_embeddings", positions}};
   } else if (!scaling.is_null()) {
     config["rope_scaling"] = scaling;
   }

@@ -18,7 +18,8 @@ constexpr GgufName kNames[] = {
     {"blk.#.attn_k.weight", "model.layers.#.self_attn.k_proj.weight"},
     {"blk.#.attn_v.weight", "model.layers.#.self_attn.v_proj.weight"},
     {"blk.#.attn_output.weight", "model.layers.#.self_attn.o_proj.weight"},
-    {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight", GgufChange::minus_one},
+    {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight",
+     GgufChange::minus_one},
     {"blk.#.ffn_norm.weight", "model.layers.#.pre_feedforward_layernorm.weight", GgufChange::minus_one},
     {"blk.#.post_ffw_norm.weight", "model.layers.#.post_feedforward_layernorm.weight", GgufChange::minus_one},
     {"blk.#.ffn_gate.weight", "model.layers.#.mlp.gate_proj.weight"},
@@ -30,22 +31,26 @@ void complete(const GgufFacts& facts, nlohmann::json& config) {
   if (!config.contains("rope_theta")) config["rope_theta"] = 1e6;
   complete_gguf_rope(facts, config);
   const auto layers = config["num_hidden_layers"].get<int64_t>();
-  const auto hidden = config["hidden_size"].get<int64_t>(), heads = config["num_attention_heads"].get<int64_t>();
+  const auto hidden = config["hidden_size"].get<int64_t>(),
+             heads = config["num_attention_heads"].get<int64_t>();
   config["hidden_activation"] = "gelu_pytorch_tanh";
   // The format leaves these three to the reader; llama.cpp's graph has them as the published models do.
-  config["sliding_window_pattern"] = facts.integer("attention.sliding_window_pattern", 1, 1 << 16).value_or(6);
+  config["sliding_window_pattern"] =
+      facts.integer("attention.sliding_window_pattern", 1, 1 << 16).value_or(6);
   config["rope_local_base_freq"] = facts.number("rope.freq_base_swa").value_or(10000.0);
   const bool largest = layers == 62;  // 27B scales queries by width / heads, the others by the head
   config["query_pre_attn_scalar"] = largest ? hidden / heads : config["head_dim"].get<int64_t>();
   if (const auto window = facts.integer("attention.sliding_window", 1, int64_t{1} << 30))
     config["sliding_window"] = *window;
-  if (const auto cap = facts.number("final_logit_softcapping"); cap && *cap > 0) config["final_logit_softcapping"] = *cap;
+  if (const auto cap = facts.number("final_logit_softcapping"); cap && *cap > 0)
+    config["final_logit_softcapping"] = *cap;
 }
 
 }  // namespace
 
 const GgufArch& gguf_gemma3() {
-  static const GgufArch arch{"gemma3", "gemma3_text", "Gemma3ForCausalLM", gguf_decoder_keys(), kNames, complete};
+  static const GgufArch arch{"gemma3", "gemma3_text", "Gemma3ForCausalLM", gguf_decoder_keys(),
+                             kNames,   complete};
   return arch;
 }
 

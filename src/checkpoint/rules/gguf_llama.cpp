@@ -29,7 +29,8 @@ constexpr GgufName kNames[] = {
 
 void complete(const GgufFacts& facts, nlohmann::json& config) {
   if (facts.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
-    fail(ErrorKind::unsupported, "{}: general.architecture \"llama\" with experts (mixtral) is not mapped yet",
+    fail(ErrorKind::unsupported,
+         "{}: general.architecture \"llama\" with experts (mixtral) is not mapped yet",
          facts.file.first.string());
   complete_gguf_rope(facts, config);
   config["hidden_act"] = "silu";

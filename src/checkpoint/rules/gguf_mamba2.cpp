@@ -40,7 +40,8 @@ void complete(const GgufFacts& facts, nlohmann::json& config) {
   const auto inner = facts.integer("ssm.inner_size", 1, int64_t{1} << 30);
   const auto heads = config["num_heads"].get<int64_t>(), hidden = config["hidden_size"].get<int64_t>();
   if (!inner || heads < 1 || hidden < 1 || *inner % heads != 0 || *inner % hidden != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: GGUF key mamba2.ssm.inner_size: expected a multiple of {} heads and of {}",
+    fail(ErrorKind::bad_checkpoint,
+         "{}: GGUF key mamba2.ssm.inner_size: expected a multiple of {} heads and of {}",
          facts.file.first.string(), heads, hidden);
   config["head_dim"] = *inner / heads;
   config["expand"] = *inner / hidden;

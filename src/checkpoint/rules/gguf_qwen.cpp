@@ -69,17 +69,20 @@ std::span<const GgufKey> moe_keys() {
 }  // namespace
 
 const GgufArch& gguf_qwen2() {
-  static const GgufArch arch{"qwen2", "qwen2", "Qwen2ForCausalLM", gguf_decoder_keys(), kNames, complete_qwen2};
+  static const GgufArch arch{"qwen2", "qwen2",       "Qwen2ForCausalLM", gguf_decoder_keys(),
+                             kNames,  complete_qwen2};
   return arch;
 }
 
 const GgufArch& gguf_qwen3() {
-  static const GgufArch arch{"qwen3", "qwen3", "Qwen3ForCausalLM", gguf_decoder_keys(), kNames, complete_qwen3};
+  static const GgufArch arch{"qwen3", "qwen3",       "Qwen3ForCausalLM", gguf_decoder_keys(),
+                             kNames,  complete_qwen3};
   return arch;
 }
 
 const GgufArch& gguf_qwen3moe() {
-  static const GgufArch arch{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM", moe_keys(), kNames, complete_qwen3moe};
+  static const GgufArch arch{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
+                             moe_keys(), kNames,      complete_qwen3moe};
   return arch;
 }
 

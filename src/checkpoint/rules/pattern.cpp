@@ -34,7 +34,8 @@ struct Matcher {
     if (c == '#') {
       size_t end = n;
       while (end < name.size() && digit(name[end]) && end - n < 9) ++end;
-      if (end == n || (end < name.size() && digit(name[end])) || (name[n] == '0' && end - n > 1)) return false;
+      if (end == n || (end < name.size() && digit(name[end])) || (name[n] == '0' && end - n > 1))
+        return false;
       return captured('#', n, end, p);
     }
     return n < name.size() && name[n] == c && at(p + 1, n + 1);
@@ -70,7 +71,8 @@ std::string fill(std::string_view pattern, const std::vector<Capture>& captures)
     }
     size_t& at = next[c == '#'];
     while (at < captures.size() && captures[at].kind != c) ++at;
-    if (at == captures.size()) fail(ErrorKind::internal, "rule target {}: more wildcards than its pattern", pattern);
+    if (at == captures.size())
+      fail(ErrorKind::internal, "rule target {}: more wildcards than its pattern", pattern);
     out += captures[at++].text;
   }
   return out;

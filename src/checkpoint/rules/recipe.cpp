@@ -14,7 +14,8 @@ namespace {
 
 class Leaf final : public Recipe {
  public:
-  Leaf(std::shared_ptr<Source> source, std::string name) : source_(std::move(source)), name_(std::move(name)) {}
+  Leaf(std::shared_ptr<Source> source, std::string name)
+      : source_(std::move(source)), name_(std::move(name)) {}
   WeightInfo info() const override {
     auto found = source_->find(name_);
     if (!found) fail(ErrorKind::internal, "{}: listed but not found", name_);
@@ -28,7 +29,8 @@ class Leaf final : public Recipe {
 };
 
 /// A new leading axis over arrays of one shape and type.
-array stack_planes(const std::vector<Weight>& parts, const std::function<const array&(const Weight&)>& plane) {
+array stack_planes(const std::vector<Weight>& parts,
+                   const std::function<const array&(const Weight&)>& plane) {
   const array& first = plane(parts.front());
   Shape shape = first.shape();
   shape.insert(shape.begin(), static_cast<int>(parts.size()));
@@ -37,8 +39,8 @@ array stack_planes(const std::vector<Weight>& parts, const std::function<const a
   for (const Weight& part : parts) {
     const array& from = plane(part);
     if (from.shape() != first.shape() || from.dtype() != first.dtype())
-      fail(ErrorKind::bad_checkpoint, "{}: differs in type or shape from {}, with which it is stacked", part.name,
-           parts.front().name);
+      fail(ErrorKind::bad_checkpoint, "{}: differs in type or shape from {}, with which it is stacked",
+           part.name, parts.front().name);
     if (from.nbytes() > 0) std::memcpy(to, bytes_of(from), from.nbytes());
     to += from.nbytes();
   }
@@ -54,15 +56,21 @@ class Stacked final : public Recipe {
     loaded.reserve(parts_.size());
     for (const RecipePtr& part : parts_) loaded.push_back(part->load());
     const Weight& first = loaded.front();
-    Weight out{"", info_.shape, stack_planes(loaded, [](const Weight& w) -> const array& { return w.data; }),
-               std::nullopt, std::nullopt, first.format};
+    Weight out{"",
+               info_.shape,
+               stack_planes(loaded, [](const Weight& w) -> const array& { return w.data; }),
+               std::nullopt,
+               std::nullopt,
+               first.format};
     for (const Weight& part : loaded)
       if (part.format != first.format || part.scales.has_value() != first.scales.has_value() ||
           part.biases.has_value() != first.biases.has_value())
         fail(ErrorKind::bad_checkpoint, "{}: stored otherwise than {}, with which it is stacked", part.name,
              first.name);
-    if (first.scales) out.scales = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.scales; });
-    if (first.biases) out.biases = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.biases; });
+    if (first.scales)
+      out.scales = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.scales; });
+    if (first.biases)
+      out.biases = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.biases; });
     return out;
   }
 
@@ -129,10 +137,18 @@ class Transposed final : public Recipe {
       const std::byte* source = bytes_of(from.data) + i * matrix;
       std::byte* target = mutable_bytes(out) + i * matrix;
       switch (from.data.itemsize()) {
-        case 1: transpose_as<uint8_t>(source, target, rows, columns); break;
-        case 2: transpose_as<uint16_t>(source, target, rows, columns); break;
-        case 4: transpose_as<uint32_t>(source, target, rows, columns); break;
-        default: transpose_as<uint64_t>(source, target, rows, columns); break;
+        case 1:
+          transpose_as<uint8_t>(source, target, rows, columns);
+          break;
+        case 2:
+          transpose_as<uint16_t>(source, target, rows, columns);
+          break;
+        case 4:
+          transpose_as<uint32_t>(source, target, rows, columns);
+          break;
+        default:
+          transpose_as<uint64_t>(source, target, rows, columns);
+          break;
       }
     }
     from.data = out;
@@ -165,10 +181,17 @@ class Shifted final : public Recipe {
       for (size_t i = 0; i < data.size(); ++i) to[i] = static_cast<float>(values[i]) + constant_;
     };
     switch (data.dtype().val()) {
-      case mx::Dtype::Val::float32: add(data.data<float>()); break;
-      case mx::Dtype::Val::float16: add(data.data<mx::float16_t>()); break;
-      case mx::Dtype::Val::bfloat16: add(data.data<mx::bfloat16_t>()); break;
-      default: fail(ErrorKind::internal, "{}: not a float tensor", from.name);
+      case mx::Dtype::Val::float32:
+        add(data.data<float>());
+        break;
+      case mx::Dtype::Val::float16:
+        add(data.data<mx::float16_t>());
+        break;
+      case mx::Dtype::Val::bfloat16:
+        add(data.data<mx::bfloat16_t>());
+        break;
+      default:
+        fail(ErrorKind::internal, "{}: not a float tensor", from.name);
     }
     from.data = out;
     return from;
@@ -185,7 +208,8 @@ RecipePtr leaf(std::shared_ptr<Source> source, std::string name) {
   return std::make_shared<Leaf>(std::move(source), std::move(name));
 }
 
-RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names, const std::string& what) {
+RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names,
+                  const std::string& what) {
   WeightInfo info = parts.front()->info();
   const WeightInfo first = info;
   for (size_t i = 1; i < parts.size(); ++i) {
@@ -210,6 +234,8 @@ std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes) {
 }
 
 RecipePtr transposed(RecipePtr dense) { return std::make_shared<Transposed>(std::move(dense)); }
-RecipePtr shifted(RecipePtr dense, float constant) { return std::make_shared<Shifted>(std::move(dense), constant); }
+RecipePtr shifted(RecipePtr dense, float constant) {
+  return std::make_shared<Shifted>(std::move(dense), constant);
+}
 
 }  // namespace mlxcel

@@ -20,7 +20,8 @@ using RecipePtr = std::shared_ptr<Recipe>;
 
 RecipePtr leaf(std::shared_ptr<Source> source, std::string name);
 /// `what` names the rule in messages; names[i] is the tensor behind parts[i].
-RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names, const std::string& what);
+RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names,
+                  const std::string& what);
 std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes);
 RecipePtr transposed(RecipePtr dense);
 RecipePtr shifted(RecipePtr dense, float constant);
