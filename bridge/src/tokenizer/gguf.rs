@@ -1,6 +1,7 @@
 //! A tokenizer built from the vocabulary that a GGUF file carries. Defaults that the file leaves out are those
 //! with which llama.cpp writes and reads such files.
 
+use super::charsmap::CharsMap;
 use super::model::{AnyModel, Blanks, Normaliser, SharedModel};
 use super::pieces::{Kind, Pieces, Vocabulary as Words};
 use super::pre::{scheme, PreTokeniser};
@@ -13,7 +14,6 @@ use tokenizers::decoders::DecoderWrapper;
 use tokenizers::models::bpe::BPE;
 use tokenizers::models::wordpiece::WordPiece;
 use tokenizers::models::ModelWrapper;
-use tokenizers::normalizers::precompiled::Precompiled;
 use tokenizers::normalizers::unicode::NFC;
 use tokenizers::normalizers::{BertNormalizer, NormalizerWrapper};
 use tokenizers::pre_tokenizers::bert::BertPreTokenizer;
@@ -254,8 +254,7 @@ pub fn from_vocabulary(mut words: Vocabulary) -> Outcome<Tokenizer> {
             let charsmap = match words.charsmap.as_slice() {
                 [] => None,
                 bytes => Some(Arc::new(
-                    Precompiled::from(bytes)
-                        .map_err(|e| format!("tokenizer.ggml.precompiled_charsmap: {e}"))?,
+                    CharsMap::new(bytes).map_err(|e| format!("tokenizer.ggml.precompiled_charsmap: {e}"))?,
                 )),
             };
             let prefix = words.add_space_prefix.unwrap_or(true);

@@ -2,6 +2,7 @@
 //! describes one they lack. Encoding with special tokens left as text shares the model with the usual one.
 
 pub mod c_api;
+mod charsmap;
 mod decode;
 mod gguf;
 mod model;

@@ -1,6 +1,7 @@
 //! The model and the normaliser behind a tokenizer: theirs, or ours for GGUF vocabularies. The model is shared,
 //! so that a second tokenizer over it costs nothing.
 
+use super::charsmap::CharsMap;
 use super::pieces::Pieces;
 use super::unigram::Unigram;
 use serde::{Deserialize, Deserializer};
@@ -9,7 +10,6 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use tokenizers::models::wordpiece::WordPieceTrainer;
 use tokenizers::models::{ModelWrapper, TrainerWrapper};
-use tokenizers::normalizers::precompiled::Precompiled;
 use tokenizers::normalizers::NormalizerWrapper;
 use tokenizers::{Model, NormalizedString, Normalizer, Result, Token};
 
@@ -108,7 +108,7 @@ impl Model for SharedModel {
 /// SentencePiece's treatment of blanks, which depends on options that a GGUF file carries.
 #[derive(Clone)]
 pub struct Blanks {
-    pub charsmap: Option<Arc<Precompiled>>,
+    pub charsmap: Option<Arc<CharsMap>>,
     pub prefix: bool,
     pub suffix: bool,
     pub merge: bool,
@@ -137,10 +137,8 @@ impl Normalizer for Normaliser {
 
 impl Blanks {
     fn normalize(&self, text: &mut NormalizedString) -> Result<()> {
-        if let Some(charsmap) = &self.charsmap {
-            charsmap.normalize(text)?;
-        }
-        let source = text.get();
+        let mapped = self.charsmap.as_ref().map(|charsmap| charsmap.apply(text.get()));
+        let source = mapped.as_deref().unwrap_or(text.get());
         let mut out = String::with_capacity(source.len() + source.len() / 4 + 3);
         if self.merge {
             for word in source.split(' ').filter(|word| !word.is_empty()) {
