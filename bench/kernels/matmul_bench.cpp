@@ -42,12 +42,14 @@ double median(std::vector<double> v) {
 
 Weight random_weight(int rows, int columns, int bits, int group) {
   std::mt19937 random(7);
-  std::vector<uint32_t> code(static_cast<size_t>(rows) * static_cast<size_t>(columns) * static_cast<size_t>(bits) / 32);
+  std::vector<uint32_t> code(static_cast<size_t>(rows) * static_cast<size_t>(columns) *
+                             static_cast<size_t>(bits) / 32);
   for (auto& w : code) w = random();
   array scales = mx::full({rows, columns / group}, array(0.01f, mx::float16));
   array biases = mx::full({rows, columns / group}, array(-0.08f, mx::float16));
   mx::eval(scales, biases);
-  return {"w", {rows, columns}, array(code.begin(), {rows, columns * bits / 32}, mx::uint32), scales, biases, QuantFormat{QuantMode::affine, bits, group}};
+  return {"w",    {rows, columns}, array(code.begin(), {rows, columns * bits / 32}, mx::uint32),
+          scales, biases,          QuantFormat{QuantMode::affine, bits, group}};
 }
 
 Weight dense_weight(int rows, int columns, mx::Dtype dtype) {
@@ -71,13 +73,14 @@ double read_loop(const uint8_t* data, size_t bytes) {
   });
 }
 
-void measure(const char* name, const std::vector<Matrix>& layers, const std::vector<int>& tokens, Precision precision, int rounds,
-             const uint8_t* memory, size_t memory_bytes) {
+void measure(const char* name, const std::vector<Matrix>& layers, const std::vector<int>& tokens,
+             Precision precision, int rounds, const uint8_t* memory, size_t memory_bytes) {
   const int rows = layers[0].rows(), columns = layers[0].columns();
   size_t bytes = 0;
   for (const Matrix& m : layers) bytes += m.bytes();
   for (const int m : tokens) {
-    std::vector<float> x(static_cast<size_t>(m) * static_cast<size_t>(columns)), out(static_cast<size_t>(m) * static_cast<size_t>(rows));
+    std::vector<float> x(static_cast<size_t>(m) * static_cast<size_t>(columns)),
+        out(static_cast<size_t>(m) * static_cast<size_t>(rows));
     std::mt19937 random(3);
     for (auto& v : x) v = std::normal_distribution<float>()(random);
     std::vector<double> ours, reads;
@@ -102,8 +105,10 @@ void measure(const char* name, const std::vector<Matrix>& layers, const std::vec
     }
     const double each = static_cast<double>(bytes) / static_cast<double>(layers.size());
     const double time = median(ours), read = 1e-9 / median(reads), speed = each / time * 1e-9;
-    fmt::print("{:<22} {:<5} M={:<4} {:8.1f} us  {:6.1f} GB/s ({:3.0f} % of a read loop at {:.1f})  {:7.1f} Gop/s\n", name, to_string(precision), m,
-               time * 1e6, speed, 100 * speed / read, read, 2e-9 * m * rows * static_cast<double>(columns) / time);
+    fmt::print(
+        "{:<22} {:<5} M={:<4} {:8.1f} us  {:6.1f} GB/s ({:3.0f} % of a read loop at {:.1f})  {:7.1f} Gop/s\n",
+        name, to_string(precision), m, time * 1e6, speed, 100 * speed / read, read,
+        2e-9 * m * rows * static_cast<double>(columns) / time);
   }
 }
 
@@ -121,20 +126,25 @@ int run(int argc, char** argv) {
     std::function<Weight(int, int)> make;
     std::vector<Precision> precisions;
   };
-  const auto codes = [](int bits, int group) { return [=](int r, int c) { return random_weight(r, c, bits, group); }; };
+  const auto codes = [](int bits, int group) {
+    return [=](int r, int c) { return random_weight(r, c, bits, group); };
+  };
   const auto floats = [](mx::Dtype d) { return [=](int r, int c) { return dense_weight(r, c, d); }; };
   const std::vector<Precision> two{Precision::high, Precision::fast}, high{Precision::high};
-  const Case cases[] = {
-      {"4-bit g32 3072x576", 3072, 576, 100, codes(4, 32), two}, {"4-bit g32 576x1536", 576, 1536, 200, codes(4, 32), two},
-      {"4-bit g32 960x576", 960, 576, 200, codes(4, 32), two},   {"4-bit g64 4096x4096", 4096, 4096, 10, codes(4, 64), two},
-      {"8-bit g32 49152x576", 49152, 576, 4, codes(8, 32), two}, {"bf16 3072x576", 3072, 576, 30, floats(mx::bfloat16), high},
-      {"f32 3072x576", 3072, 576, 20, floats(mx::float32), high}};
+  const Case cases[] = {{"4-bit g32 3072x576", 3072, 576, 100, codes(4, 32), two},
+                        {"4-bit g32 576x1536", 576, 1536, 200, codes(4, 32), two},
+                        {"4-bit g32 960x576", 960, 576, 200, codes(4, 32), two},
+                        {"4-bit g64 4096x4096", 4096, 4096, 10, codes(4, 64), two},
+                        {"8-bit g32 49152x576", 49152, 576, 4, codes(8, 32), two},
+                        {"bf16 3072x576", 3072, 576, 30, floats(mx::bfloat16), high},
+                        {"f32 3072x576", 3072, 576, 20, floats(mx::float32), high}};
   for (const Case& c : cases) {
     if (c.name.find(filter) == std::string::npos) continue;
     const Weight w = c.make(c.rows, c.columns);
     std::vector<Matrix> layers;
     for (int i = 0; i < c.copies; ++i) layers.push_back(Matrix::concatenated(std::span(&w, 1)));
-    for (const Precision p : c.precisions) measure(c.name.c_str(), layers, {1, 2, 4, 8, 16, 512}, p, rounds, memory.get(), kRead);
+    for (const Precision p : c.precisions)
+      measure(c.name.c_str(), layers, {1, 2, 4, 8, 16, 512}, p, rounds, memory.get(), kRead);
   }
   return 0;
 }

@@ -118,12 +118,14 @@ struct WorkerPool::Impl {
     if (threads < 1 || threads > kMaxThreads)
       fail(ErrorKind::invalid_request, "worker pool: expected 1 to {} threads, got {}", kMaxThreads, threads);
     cpus = allowed_cpus();
-    if (static_cast<int>(cpus.size()) < width) cpus.clear();  // more workers than cores: pinning would stack them
+    if (static_cast<int>(cpus.size()) < width)
+      cpus.clear();  // more workers than cores: pinning would stack them
     try {
       for (int worker = 1; worker < width; ++worker) workers.emplace_back([this, worker] { serve(worker); });
     } catch (const std::system_error& error) {
       stop_all();
-      fail(ErrorKind::internal, "worker pool: thread {} of {} did not start: {}", workers.size() + 1, width, error.what());
+      fail(ErrorKind::internal, "worker pool: thread {} of {} did not start: {}", workers.size() + 1, width,
+           error.what());
     }
   }
 
@@ -171,7 +173,8 @@ void WorkerPool::Impl::serve(int worker) {
   uint32_t seen = 0;
   for (;;) {
     const auto moved = [&] { return epoch.load(std::memory_order_acquire) != seen; };
-    for (int i = 0; i < kPausesBeforeYield && !moved() && !sleepy.load(std::memory_order_relaxed); ++i) pause_cpu();
+    for (int i = 0; i < kPausesBeforeYield && !moved() && !sleepy.load(std::memory_order_relaxed); ++i)
+      pause_cpu();
     if (!moved()) {
       const auto until = std::chrono::steady_clock::now() + kSpin;
       while (!moved() && !sleepy.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < until)
@@ -257,7 +260,8 @@ void WorkerPool::set_shared_threads(int threads) {
   if (threads < 1 || threads > kMaxThreads)
     fail(ErrorKind::invalid_request, "threads: expected 1 to {}, got {}", kMaxThreads, threads);
   if (shared_made.load() && shared().width() != threads)
-    fail(ErrorKind::internal, "threads: the worker pool already runs with {}, too late for {}", shared().width(), threads);
+    fail(ErrorKind::internal, "threads: the worker pool already runs with {}, too late for {}",
+         shared().width(), threads);
   shared_threads.store(threads);
 }
 

@@ -27,7 +27,9 @@ class WorkerPool {
 
   /// Runs body(worker, width) on every worker and returns when all have finished. Nested calls run
   /// serially on the calling worker with width 1. A second thread's call waits for the first's region.
-  void run(const Body& body) { call(&body, [](const void* b, int w, int n) { (*static_cast<const Body*>(b))(w, n); }); }
+  void run(const Body& body) {
+    call(&body, [](const void* b, int w, int n) { (*static_cast<const Body*>(b))(w, n); });
+  }
   /// The same without the cost of a std::function.
   template <class F>
     requires(!std::is_same_v<std::remove_cvref_t<F>, Body> && std::is_invocable_v<const F&, int, int>)

@@ -18,10 +18,13 @@ namespace {
 const RowwiseBodies& bodies() {
   switch (isa()) {
 #if defined(__x86_64__)
-    case Isa::avx2: return rowwise_avx2();
-    case Isa::avx512: return rowwise_avx512();
+    case Isa::avx2:
+      return rowwise_avx2();
+    case Isa::avx512:
+      return rowwise_avx512();
 #endif
-    default: return rowwise_generic();
+    default:
+      return rowwise_generic();
   }
 }
 
@@ -41,7 +44,8 @@ void over(int count, size_t each, const Visit& visit) {
 array as(const array& a, mx::Dtype dtype) { return a.dtype() == dtype ? a : mx::astype(a, dtype); }
 
 int width_of(const char* what, const array& x) {
-  if (x.ndim() == 0 || x.shape(-1) == 0) fail(ErrorKind::internal, "{}: expected rows of values, got {}", what, to_string(x.shape()));
+  if (x.ndim() == 0 || x.shape(-1) == 0)
+    fail(ErrorKind::internal, "{}: expected rows of values, got {}", what, to_string(x.shape()));
   return x.shape(-1);
 }
 
@@ -59,7 +63,8 @@ struct Angles {
   float scale = 0.0f;
 };
 
-const Angles& angles_of(const int* positions, size_t tokens, const float* frequencies, size_t half, float scale) {
+const Angles& angles_of(const int* positions, size_t tokens, const float* frequencies, size_t half,
+                        float scale) {
   static thread_local std::vector<Angles> recent;
   static thread_local size_t next = 0;
   for (const Angles& a : recent)
@@ -91,17 +96,22 @@ array activate_reference(const array& x, Activation activation) {
   using mx::multiply;
   const auto scalar = [&](double v) { return array(static_cast<float>(v), x.dtype()); };
   switch (activation) {
-    case Activation::none: return x;
-    case Activation::silu: return multiply(x, mx::sigmoid(x));
+    case Activation::none:
+      return x;
+    case Activation::silu:
+      return multiply(x, mx::sigmoid(x));
     case Activation::gelu:
-      return multiply(multiply(x, scalar(0.5)), mx::add(scalar(1), mx::erf(multiply(x, scalar(1 / std::numbers::sqrt2)))));
+      return multiply(multiply(x, scalar(0.5)),
+                      mx::add(scalar(1), mx::erf(multiply(x, scalar(1 / std::numbers::sqrt2)))));
     case Activation::gelu_tanh: {
       const array inner = multiply(scalar(std::sqrt(2 / std::numbers::pi)),
                                    mx::add(x, multiply(scalar(0.044715), multiply(x, multiply(x, x)))));
       return multiply(multiply(x, scalar(0.5)), mx::add(scalar(1), mx::tanh(inner)));
     }
-    case Activation::relu: return mx::maximum(x, scalar(0));
-    case Activation::relu2: return mx::square(mx::maximum(x, scalar(0)));
+    case Activation::relu:
+      return mx::maximum(x, scalar(0));
+    case Activation::relu2:
+      return mx::square(mx::maximum(x, scalar(0)));
   }
   fail(ErrorKind::internal, "activation {} is unknown", static_cast<int>(activation));
 }
@@ -114,22 +124,28 @@ array rms_norm(const array& x, const std::optional<array>& weight, float eps, fl
   if (kernel_mode() == KernelMode::reference) {
     const array wide = as(x, mx::float32);
     array y = mx::multiply(wide, mx::rsqrt(mx::add(mx::mean(mx::square(wide), -1, true), array(eps))));
-    if (weight) y = mx::multiply(y, offset == 0.0f ? as(*weight, mx::float32) : mx::add(as(*weight, mx::float32), array(offset)));
-    else if (offset != 0.0f) y = mx::multiply(y, array(1.0f + offset));
+    if (weight)
+      y = mx::multiply(
+          y, offset == 0.0f ? as(*weight, mx::float32) : mx::add(as(*weight, mx::float32), array(offset)));
+    else if (offset != 0.0f)
+      y = mx::multiply(y, array(1.0f + offset));
     return as(y, x.dtype());
   }
   std::vector<array> inputs{as(x, mx::float32)};
   if (weight) inputs.push_back(as(*weight, mx::float32));
   return native_op("rms_norm", x.shape(), mx::float32, std::move(inputs),
-                   [body = bodies().rms_norm, eps, offset, rows = rows_of(x), width, weighted = weight.has_value()](const Buffers& b) {
+                   [body = bodies().rms_norm, eps, offset, rows = rows_of(x), width,
+                    weighted = weight.has_value()](const Buffers& b) {
                      over(rows, static_cast<size_t>(width), [&](int begin, int end) {
                        const ptrdiff_t at = static_cast<ptrdiff_t>(begin) * width;
-                       body(b.input<float>(0) + at, weighted ? b.input<float>(1) : nullptr, eps, offset, end - begin, width, b.output<float>() + at);
+                       body(b.input<float>(0) + at, weighted ? b.input<float>(1) : nullptr, eps, offset,
+                            end - begin, width, b.output<float>() + at);
                      });
                    });
 }
 
-array layer_norm(const array& x, const std::optional<array>& weight, const std::optional<array>& bias, float eps) {
+array layer_norm(const array& x, const std::optional<array>& weight, const std::optional<array>& bias,
+                 float eps) {
   const int width = width_of("layer_norm", x);
   check_vector("layer_norm: weight", weight, width);
   check_vector("layer_norm: bias", bias, width);
@@ -145,47 +161,60 @@ array layer_norm(const array& x, const std::optional<array>& weight, const std::
   if (weight) inputs.push_back(as(*weight, mx::float32));
   if (bias) inputs.push_back(as(*bias, mx::float32));
   return native_op("layer_norm", x.shape(), mx::float32, std::move(inputs),
-                   [body = bodies().layer_norm, eps, rows = rows_of(x), width, weighted = weight.has_value(), biased = bias.has_value()](const Buffers& b) {
+                   [body = bodies().layer_norm, eps, rows = rows_of(x), width, weighted = weight.has_value(),
+                    biased = bias.has_value()](const Buffers& b) {
                      over(rows, static_cast<size_t>(width), [&](int begin, int end) {
                        const ptrdiff_t at = static_cast<ptrdiff_t>(begin) * width;
-                       body(b.input<float>(0) + at, weighted ? b.input<float>(1) : nullptr, biased ? b.input<float>(weighted ? 2 : 1) : nullptr,
-                            eps, end - begin, width, b.output<float>() + at);
+                       body(b.input<float>(0) + at, weighted ? b.input<float>(1) : nullptr,
+                            biased ? b.input<float>(weighted ? 2 : 1) : nullptr, eps, end - begin, width,
+                            b.output<float>() + at);
                      });
                    });
 }
 
 array rope(const array& x, const array& positions, const array& frequencies, bool interleaved, float scale) {
-  if (x.ndim() != 3) fail(ErrorKind::internal, "rope: expected x [tokens, heads, head_dim], got {}", to_string(x.shape()));
+  if (x.ndim() != 3)
+    fail(ErrorKind::internal, "rope: expected x [tokens, heads, head_dim], got {}", to_string(x.shape()));
   const int tokens = x.shape(0), heads = x.shape(1), head_dim = x.shape(2);
   if (positions.shape() != Shape{tokens})
     fail(ErrorKind::internal, "rope: expected positions [{}], got {}", tokens, to_string(positions.shape()));
   if (frequencies.ndim() != 1 || 2 * frequencies.shape(0) > head_dim)
-    fail(ErrorKind::internal, "rope: expected at most {} frequencies, got {}", head_dim / 2, to_string(frequencies.shape()));
+    fail(ErrorKind::internal, "rope: expected at most {} frequencies, got {}", head_dim / 2,
+         to_string(frequencies.shape()));
   const int half = frequencies.shape(0);
   if (kernel_mode() == KernelMode::reference) {
-    const array angle = mx::expand_dims(mx::multiply(mx::expand_dims(as(positions, mx::float32), 1), as(frequencies, mx::float32)), 1);
-    const array c = mx::multiply(mx::cos(angle), array(scale)), s = mx::multiply(mx::sin(angle), array(scale));
+    const array angle = mx::expand_dims(
+        mx::multiply(mx::expand_dims(as(positions, mx::float32), 1), as(frequencies, mx::float32)), 1);
+    const array c = mx::multiply(mx::cos(angle), array(scale)),
+                s = mx::multiply(mx::sin(angle), array(scale));
     const array wide = as(x, mx::float32);
-    const auto part = [&](int from, int to, int step) { return mx::slice(wide, {0, 0, from}, {tokens, heads, to}, {1, 1, step}); };
+    const auto part = [&](int from, int to, int step) {
+      return mx::slice(wide, {0, 0, from}, {tokens, heads, to}, {1, 1, step});
+    };
     const array a = interleaved ? part(0, 2 * half, 2) : part(0, half, 1);
     const array b = interleaved ? part(1, 2 * half, 2) : part(half, 2 * half, 1);
     const array first = mx::subtract(mx::multiply(a, c), mx::multiply(b, s));
     const array second = mx::add(mx::multiply(b, c), mx::multiply(a, s));
-    array turned = interleaved ? mx::reshape(mx::stack({first, second}, -1), {tokens, heads, 2 * half}) : mx::concatenate({first, second}, 2);
+    array turned = interleaved ? mx::reshape(mx::stack({first, second}, -1), {tokens, heads, 2 * half})
+                               : mx::concatenate({first, second}, 2);
     if (2 * half < head_dim) turned = mx::concatenate({turned, part(2 * half, head_dim, 1)}, 2);
     return as(turned, x.dtype());
   }
-  return native_op("rope", x.shape(), mx::float32, {as(x, mx::float32), as(positions, mx::int32), as(frequencies, mx::float32)},
-                   [body = bodies().rope, tokens, heads, head_dim, half, interleaved, scale](const Buffers& b) {
-                     const Angles& angles = angles_of(b.input<int>(1), static_cast<size_t>(tokens), b.input<float>(2), static_cast<size_t>(half), scale);
-                     over(tokens, static_cast<size_t>(heads) * static_cast<size_t>(head_dim), [&](int begin, int end) {
-                       for (int t = begin; t < end; ++t) {
-                         const ptrdiff_t at = static_cast<ptrdiff_t>(t) * heads * head_dim, row = static_cast<ptrdiff_t>(t) * half;
-                         body(b.input<float>(0) + at, angles.cosines.data() + row, angles.sines.data() + row, heads, head_dim, half,
-                              interleaved, b.output<float>() + at);
-                       }
-                     });
-                   });
+  return native_op(
+      "rope", x.shape(), mx::float32,
+      {as(x, mx::float32), as(positions, mx::int32), as(frequencies, mx::float32)},
+      [body = bodies().rope, tokens, heads, head_dim, half, interleaved, scale](const Buffers& b) {
+        const Angles& angles = angles_of(b.input<int>(1), static_cast<size_t>(tokens), b.input<float>(2),
+                                         static_cast<size_t>(half), scale);
+        over(tokens, static_cast<size_t>(heads) * static_cast<size_t>(head_dim), [&](int begin, int end) {
+          for (int t = begin; t < end; ++t) {
+            const ptrdiff_t at = static_cast<ptrdiff_t>(t) * heads * head_dim,
+                            row = static_cast<ptrdiff_t>(t) * half;
+            body(b.input<float>(0) + at, angles.cosines.data() + row, angles.sines.data() + row, heads,
+                 head_dim, half, interleaved, b.output<float>() + at);
+          }
+        });
+      });
 }
 
 array activate(const array& x, Activation activation) {
@@ -197,7 +226,8 @@ array activate(const array& x, Activation activation) {
                      over(static_cast<int>((count + kPiece - 1) / kPiece), kPiece, [&](int begin, int end) {
                        const size_t from = static_cast<size_t>(begin) * kPiece;
                        const size_t until = std::min(count, static_cast<size_t>(end) * kPiece);
-                       body(b.input<float>(0) + from, static_cast<int>(activation), until - from, b.output<float>() + from);
+                       body(b.input<float>(0) + from, static_cast<int>(activation), until - from,
+                            b.output<float>() + from);
                      });
                    });
 }

@@ -15,12 +15,14 @@ namespace mlxcel::kernels {
 array rms_norm(const array& x, const std::optional<array>& weight, float eps, float offset = 0.0f);
 
 /// (x - mean) / sqrt(var + eps) * weight + bias over the last axis; weight and bias [width] or none.
-array layer_norm(const array& x, const std::optional<array>& weight, const std::optional<array>& bias, float eps);
+array layer_norm(const array& x, const std::optional<array>& weight, const std::optional<array>& bias,
+                 float eps);
 
 /// Rotates the first `2 * frequencies.size()` entries of each head. x [tokens, heads, head_dim],
 /// positions [tokens] int32, frequencies [dims/2] f32 in radians per position, interleaved pairs
 /// (2i, 2i+1) or half-split pairs (i, i + dims/2); the rotated part is multiplied by `scale`.
-array rope(const array& x, const array& positions, const array& frequencies, bool interleaved, float scale = 1.0f);
+array rope(const array& x, const array& positions, const array& frequencies, bool interleaved,
+           float scale = 1.0f);
 
 /// Elementwise activation.
 array activate(const array& x, Activation activation);

@@ -21,7 +21,8 @@ std::vector<float> values(const array& a) {
 }
 
 array random_array(const Shape& shape, uint64_t seed, float spread = 1.0f) {
-  array a = mx::multiply(mx::random::normal(shape, mx::float32, 0.0f, 1.0f, mx::random::key(seed)), array(spread));
+  array a =
+      mx::multiply(mx::random::normal(shape, mx::float32, 0.0f, 1.0f, mx::random::key(seed)), array(spread));
   mx::eval(a);
   return a;
 }
@@ -65,14 +66,17 @@ void rows_stand_alone(const array& x, const Build& build) {
       from[0] = row;
       to[0] = row + 1;
       const auto alone = values(build(mx::slice(x, from, to)));
-      ASSERT_EQ(std::memcmp(alone.data(), whole.data() + static_cast<size_t>(row) * each, each * sizeof(float)), 0) << row;
+      ASSERT_EQ(
+          std::memcmp(alone.data(), whole.data() + static_cast<size_t>(row) * each, each * sizeof(float)), 0)
+          << row;
     }
   }
 }
 
 TEST(Elementwise, NormsAgreeWithTheirTwins) {
   for (const int width : {1, 5, 8, 16, 33, 576}) {
-    const array x = random_array({37, width}, 1, 3.0f), w = random_array({width}, 2), b = random_array({width}, 3);
+    const array x = random_array({37, width}, 1, 3.0f), w = random_array({width}, 2),
+                b = random_array({width}, 3);
     agree([&] { return rms_norm(x, w, 1e-5f); }, 2e-6f);
     agree([&] { return rms_norm(x, w, 1e-5f, 1.0f); }, 2e-6f);
     agree([&] { return rms_norm(x, std::nullopt, 1e-5f); }, 2e-6f);
@@ -98,10 +102,12 @@ TEST(Elementwise, RopeAgreesWithItsTwin) {
   for (const bool interleaved : {false, true})
     for (const int half : {1, 3, 8, 16, 32}) {
       std::vector<float> f;
-      for (int i = 0; i < half; ++i) f.push_back(std::pow(10000.0f, -static_cast<float>(i) / static_cast<float>(half)));
+      for (int i = 0; i < half; ++i)
+        f.push_back(std::pow(10000.0f, -static_cast<float>(i) / static_cast<float>(half)));
       const array frequencies(f.begin(), {half}, mx::float32);
       const array x = random_array({8, 3, 64}, 10);
-      agree([&] { return rope(x, positions, frequencies, interleaved); }, 3e-4f);  // MLX's own sine at 2047 rad
+      agree([&] { return rope(x, positions, frequencies, interleaved); },
+            3e-4f);  // MLX's own sine at 2047 rad
       agree([&] { return rope(x, positions, frequencies, interleaved, 1.25f); }, 4e-4f);
     }
 }
@@ -145,28 +151,37 @@ TEST(Elementwise, ActivationsAgreeWithF64) {
   const Restore restore;
   std::vector<float> x;
   for (float v = -12.0f; v <= 12.0f; v += 0.0073f) x.push_back(v);
-  for (const float v : {-100.0f, -88.5f, -87.0f, 87.0f, 89.0f, 1e20f, -1e20f, 0.0f, 1e-30f, -1e-30f}) x.push_back(v);
+  for (const float v : {-100.0f, -88.5f, -87.0f, 87.0f, 89.0f, 1e20f, -1e20f, 0.0f, 1e-30f, -1e-30f})
+    x.push_back(v);
   const array in(x.begin(), {static_cast<int>(x.size())}, mx::float32);
   const auto exact = [](double v, Activation a) {
     switch (a) {
-      case Activation::silu: return v / (1 + std::exp(-v));
-      case Activation::gelu: return 0.5 * v * std::erfc(-v / std::sqrt(2.0));
-      case Activation::gelu_tanh: return v / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
-      case Activation::relu: return std::max(v, 0.0);
-      case Activation::relu2: return std::max(v, 0.0) * std::max(v, 0.0);
-      default: return v;
+      case Activation::silu:
+        return v / (1 + std::exp(-v));
+      case Activation::gelu:
+        return 0.5 * v * std::erfc(-v / std::sqrt(2.0));
+      case Activation::gelu_tanh:
+        return v / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (v + 0.044715 * v * v * v)));
+      case Activation::relu:
+        return std::max(v, 0.0);
+      case Activation::relu2:
+        return std::max(v, 0.0) * std::max(v, 0.0);
+      default:
+        return v;
     }
   };
   for (const Isa set : available_isas()) {
     set_isa(set);
-    for (const Activation a : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::relu2, Activation::none}) {
+    for (const Activation a : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
+                               Activation::relu2, Activation::none}) {
       const auto out = values(activate(in, a));
       for (size_t i = 0; i < x.size(); ++i) {
         const double want = exact(x[i], a);
         if (want > 3e38) {
           EXPECT_TRUE(std::isinf(out[i]));
         } else {
-          ASSERT_NEAR(out[i], want, 3e-7 + 1e-6 * std::abs(want)) << to_string(set) << " " << static_cast<int>(a) << " at " << x[i];
+          ASSERT_NEAR(out[i], want, 3e-7 + 1e-6 * std::abs(want))
+              << to_string(set) << " " << static_cast<int>(a) << " at " << x[i];
         }
       }
       if (a == Activation::relu || a == Activation::relu2) continue;
@@ -192,7 +207,8 @@ TEST(Elementwise, RefusesWrongShapes) {
   EXPECT_THROW(rope(x, mx::zeros({4}, mx::int32), mx::zeros({4}), false), Error);
   EXPECT_THROW(rope(heads, mx::zeros({3}, mx::int32), mx::zeros({4}), false), Error);
   EXPECT_THROW(rope(heads, mx::zeros({4}, mx::int32), mx::zeros({5}), false), Error);
-  mx::eval(rms_norm(mx::zeros({0, 8}), std::nullopt, 1e-5f), rope(mx::zeros({0, 2, 8}), mx::zeros({0}, mx::int32), mx::zeros({4}), true),
+  mx::eval(rms_norm(mx::zeros({0, 8}), std::nullopt, 1e-5f),
+           rope(mx::zeros({0, 2, 8}), mx::zeros({0}, mx::int32), mx::zeros({4}), true),
            activate(mx::zeros({0}), Activation::silu));
 }
 

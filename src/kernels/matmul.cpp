@@ -62,23 +62,28 @@ size_t panel_row_bytes(PanelKind kind, int columns) {
   const size_t chunks = static_cast<size_t>(columns) / kChunk;
   switch (kind) {
     case kPairPanel:
-    case kPlanePanel: return chunks * 4 * (kChunk / 2 + 2);
-    case kBytePanel: return chunks * 4 * (kChunk / 4 + 2);
-    default: return static_cast<size_t>(columns) * sizeof(float);
+    case kPlanePanel:
+      return chunks * 4 * (kChunk / 2 + 2);
+    case kBytePanel:
+      return chunks * 4 * (kChunk / 4 + 2);
+    default:
+      return static_cast<size_t>(columns) * sizeof(float);
   }
 }
 
 /// `rows`: the most that a job of the batch has.
 PanelKind panel_of(const Segment& segment, const Matrix::Storage& weights, Precision precision, int rows) {
   if (segment.dense || precision == Precision::exact) return kFloatPanel;
-  if (precision == Precision::fast) return weights.bodies->bytes_serve(segment.layout.width) ? kBytePanel : kPairPanel;
+  if (precision == Precision::fast)
+    return weights.bodies->bytes_serve(segment.layout.width) ? kBytePanel : kPairPanel;
   return segment.layout.width == 4 && rows <= weights.bodies->most_planes ? kPlanePanel : kPairPanel;
 }
 
 /// One batch of at most kMostRows rows.
 class Batch {
  public:
-  Batch(const Product& product, std::span<const Job> jobs) : p_(product), w_(*product.weights), bodies_(*w_.bodies) {
+  Batch(const Product& product, std::span<const Job> jobs)
+      : p_(product), w_(*product.weights), bodies_(*w_.bodies) {
     static thread_local std::vector<Tile> tiles;
     static thread_local std::vector<Unit> units;
     static thread_local Buffer panels[kPanelKinds];
@@ -100,7 +105,8 @@ class Batch {
       }
       rows_ += job.count;
       const size_t row_bytes = panel_row_bytes(uses_[kFloatPanel] ? kFloatPanel : kPairPanel, w_.columns);
-      const int slab = std::max(8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_.most_tokens))));
+      const int slab =
+          std::max(8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_.most_tokens))));
       for (int t = 0; t < count; t += slab)
         for (const Segment& segment : w_.segments) {
           units.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), tasks_});
@@ -109,7 +115,8 @@ class Batch {
     }
     for (int kind = 0; kind < kPanelKinds; ++kind)
       if (uses_[kind] && !(rows_ == 1))
-        panel_[kind] = panels[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns) * static_cast<size_t>(rows_));
+        panel_[kind] = panels[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns) *
+                                                 static_cast<size_t>(rows_));
   }
 
   void run() {
@@ -124,8 +131,10 @@ class Batch {
       if (alone) {
         for (int kind = 0; kind < kPanelKinds; ++kind)
           if (uses_[kind]) {
-            panels.at[kind] = own[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns));
-            prepare(static_cast<PanelKind>(kind), panels.at[kind], 0, 0, columns_units(static_cast<PanelKind>(kind)));
+            panels.at[kind] =
+                own[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns));
+            prepare(static_cast<PanelKind>(kind), panels.at[kind], 0, 0,
+                    columns_units(static_cast<PanelKind>(kind)));
           }
       } else {
         for (int kind = 0; kind < kPanelKinds; ++kind) {
@@ -163,10 +172,17 @@ class Batch {
     for (int i = 0; i < t.count; ++i) rows[i] = source(t.first + i);
     uint8_t* const to = panel + static_cast<size_t>(t.first) * panel_row_bytes(kind, w_.columns);
     switch (kind) {
-      case kPairPanel: bodies_.quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : kLimit16, to); break;
-      case kPlanePanel: bodies_.quantize_planes(rows, t.count, first, last, to); break;
-      case kBytePanel: bodies_.quantize_bytes(rows, t.count, first, last, to); break;
-      default: bodies_.transpose(rows, t.count, first, last, reinterpret_cast<float*>(to));
+      case kPairPanel:
+        bodies_.quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : kLimit16, to);
+        break;
+      case kPlanePanel:
+        bodies_.quantize_planes(rows, t.count, first, last, to);
+        break;
+      case kBytePanel:
+        bodies_.quantize_bytes(rows, t.count, first, last, to);
+        break;
+      default:
+        bodies_.transpose(rows, t.count, first, last, reinterpret_cast<float*>(to));
     }
   }
 
@@ -184,8 +200,11 @@ class Batch {
 
   void tasks(const Panels& panels, int begin, int end) const {
     if (begin >= end) return;
-    size_t u = static_cast<size_t>(std::upper_bound(units_->begin(), units_->end(), begin,
-                                                    [](int task, const Unit& unit) { return task < unit.task0; }) - units_->begin()) - 1;
+    size_t u =
+        static_cast<size_t>(std::upper_bound(units_->begin(), units_->end(), begin,
+                                             [](int task, const Unit& unit) { return task < unit.task0; }) -
+                            units_->begin()) -
+        1;
     for (int task = begin; task < end; ++task) {
       while (u + 1 < units_->size() && (*units_)[u + 1].task0 <= task) ++u;
       block(panels, (*units_)[u], task - (*units_)[u].task0);
@@ -198,7 +217,8 @@ class Batch {
     const uint8_t* const packed = s.block(unit.expert, index);
     const PanelKind kind = panel_of(s, w_, p_.precision, most_rows_);
     const size_t row_bytes = panel_row_bytes(kind, w_.columns);
-    const std::span<const Tile> tiles(tiles_->data() + unit.tile0, static_cast<size_t>(unit.tile1 - unit.tile0));
+    const std::span<const Tile> tiles(tiles_->data() + unit.tile0,
+                                      static_cast<size_t>(unit.tile1 - unit.tile0));
     const int first = tiles.front().first, rows = tiles.back().first + tiles.back().count - first;
     const uint8_t* const panel = panels.at[kind];
     const size_t height = static_cast<size_t>(s.block_rows);
@@ -206,43 +226,59 @@ class Batch {
     const auto acc_of = [&](const Tile& t) { return acc + height * static_cast<size_t>(t.first - first); };
 
     const bool direct = tiles.size() <= kDirectTiles &&
-                        std::all_of(tiles.begin(), tiles.end(), [&](const Tile& t) { return t.count <= bodies_.most_direct; });
+                        std::all_of(tiles.begin(), tiles.end(),
+                                    [&](const Tile& t) { return t.count <= bodies_.most_direct; });
     if (kind != kFloatPanel && direct) {
       for (const Tile& t : tiles) {
         const uint8_t* const x = panel + static_cast<size_t>(t.first) * row_bytes;
-        if (kind == kPlanePanel) bodies_.direct_planes(s.layout, packed, x, t.count, acc_of(t));
-        else bodies_.direct(s.layout, packed, x, t.count, kind == kBytePanel, acc_of(t));
+        if (kind == kPlanePanel)
+          bodies_.direct_planes(s.layout, packed, x, t.count, acc_of(t));
+        else
+          bodies_.direct(s.layout, packed, x, t.count, kind == kBytePanel, acc_of(t));
       }
     } else if (kind == kFloatPanel && s.dense && rows == 1) {
-      bodies_.dense_one(s.kind, packed, reinterpret_cast<const float*>(panel + static_cast<size_t>(first) * row_bytes), w_.columns, acc);
+      bodies_.dense_one(s.kind, packed,
+                        reinterpret_cast<const float*>(panel + static_cast<size_t>(first) * row_bytes),
+                        w_.columns, acc);
     } else {
       std::memset(acc, 0, height * static_cast<size_t>(rows) * sizeof(float));
       if (kind != kFloatPanel) {
         const int group = s.layout.group / kChunk, all = w_.columns / kChunk;
-        const int step = std::max(group, static_cast<int>(kScratchBytes / bodies_.spread_size) / group * group);
-        uint8_t* const scratch = scratch_buffer.get<uint8_t>(bodies_.spread_size * static_cast<size_t>(std::min(step, all)));
+        const int step =
+            std::max(group, static_cast<int>(kScratchBytes / bodies_.spread_size) / group * group);
+        uint8_t* const scratch =
+            scratch_buffer.get<uint8_t>(bodies_.spread_size * static_cast<size_t>(std::min(step, all)));
         for (int chunk = 0; chunk < all; chunk += step) {
           const int n = std::min(step, all - chunk);
           bodies_.spread(s.layout, packed, chunk, chunk + n, kind == kBytePanel, scratch);
           for (const Tile& t : tiles)
-            bodies_.tile(scratch, panel + static_cast<size_t>(t.first) * row_bytes + static_cast<size_t>(chunk) * (row_bytes / static_cast<size_t>(all)) * static_cast<size_t>(t.count),
+            bodies_.tile(scratch,
+                         panel + static_cast<size_t>(t.first) * row_bytes +
+                             static_cast<size_t>(chunk) * (row_bytes / static_cast<size_t>(all)) *
+                                 static_cast<size_t>(t.count),
                          t.count, n, kind == kBytePanel, acc_of(t));
         }
       } else {
-        const int step = std::max(kChunk, static_cast<int>(kScratchBytes / (height * sizeof(float))) / kChunk * kChunk);
+        const int step =
+            std::max(kChunk, static_cast<int>(kScratchBytes / (height * sizeof(float))) / kChunk * kChunk);
         float* const scratch = scratch_buffer.get<float>(height * static_cast<size_t>(step));
         for (int column = 0; column < w_.columns; column += step) {
           const int n = std::min(step, w_.columns - column);
           const float* from = scratch;
           const size_t element = s.kind == kF32 ? 4 : 2;
           const uint8_t* const at = packed + static_cast<size_t>(column) * height * element;
-          if (!s.dense) bodies_.expand(s.layout, packed, column / kChunk, (column + n) / kChunk, scratch);
-          else if (s.kind == kF32) from = reinterpret_cast<const float*>(at);
-          else bodies_.widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
+          if (!s.dense)
+            bodies_.expand(s.layout, packed, column / kChunk, (column + n) / kChunk, scratch);
+          else if (s.kind == kF32)
+            from = reinterpret_cast<const float*>(at);
+          else
+            bodies_.widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
           for (const Tile& t : tiles)
-            bodies_.dense_tile(from, s.block_rows,
-                               reinterpret_cast<const float*>(panel + static_cast<size_t>(t.first) * row_bytes) + static_cast<ptrdiff_t>(column) * t.count,
-                               t.count, n, acc_of(t));
+            bodies_.dense_tile(
+                from, s.block_rows,
+                reinterpret_cast<const float*>(panel + static_cast<size_t>(t.first) * row_bytes) +
+                    static_cast<ptrdiff_t>(column) * t.count,
+                t.count, n, acc_of(t));
         }
       }
     }

@@ -33,23 +33,28 @@ std::shared_ptr<Matrix::Storage> store(std::span<const Weight> weights, bool gat
   for (const Weight& weight : weights) {
     check_weight(weight);
     const auto &shape = weight.shape, &want = head.shape;
-    if (shape.size() != want.size() || shape.back() != want.back() || (want.size() == 3 && shape[0] != want[0]) ||
-        (gated && shape != want))
-      fail(ErrorKind::bad_checkpoint, "{}: {} cannot stand beside {} {}", weight.name, to_string(shape), head.name, to_string(want));
+    if (shape.size() != want.size() || shape.back() != want.back() ||
+        (want.size() == 3 && shape[0] != want[0]) || (gated && shape != want))
+      fail(ErrorKind::bad_checkpoint, "{}: {} cannot stand beside {} {}", weight.name, to_string(shape),
+           head.name, to_string(want));
     rows += shape[shape.size() - 2];
   }
-  if (rows > (1 << 28)) fail(ErrorKind::bad_checkpoint, "{}: {} output rows are beyond what one matrix holds", head.name, rows);
+  if (rows > (1 << 28))
+    fail(ErrorKind::bad_checkpoint, "{}: {} output rows are beyond what one matrix holds", head.name, rows);
   storage->rows = static_cast<int>(rows);
   storage->columns = head.shape.back();
   storage->experts = head.shape.size() == 3 ? head.shape[0] : 0;
   storage->gate_up = gated;
-  if (storage->mode == KernelMode::reference) storage->planes.assign(weights.begin(), weights.end());
-  else pack(*storage, weights, gated);
+  if (storage->mode == KernelMode::reference)
+    storage->planes.assign(weights.begin(), weights.end());
+  else
+    pack(*storage, weights, gated);
   return storage;
 }
 
 void expect_shape(const char* what, const array& a, const Shape& want) {
-  if (a.shape() != want) fail(ErrorKind::internal, "{}: expected {}, got {}", what, to_string(want), to_string(a.shape()));
+  if (a.shape() != want)
+    fail(ErrorKind::internal, "{}: expected {}, got {}", what, to_string(want), to_string(a.shape()));
 }
 
 array as(const array& a, mx::Dtype dtype) { return a.dtype() == dtype ? a : mx::astype(a, dtype); }
@@ -58,20 +63,24 @@ array as(const array& a, mx::Dtype dtype) { return a.dtype() == dtype ? a : mx::
 
 array plain_product(const array& x, const Weight& w) {
   if (!w.format) return mx::matmul(x, mx::transpose(w.data));
-  return mx::quantized_matmul(x, w.data, *w.scales, w.biases, true, w.format->group_size, w.format->bits, to_string(w.format->mode));
+  return mx::quantized_matmul(x, w.data, *w.scales, w.biases, true, w.format->group_size, w.format->bits,
+                              to_string(w.format->mode));
 }
 
 /// x [tokens, k or 1, columns], experts [tokens, k] -> [tokens, k, rows]
 array plain_gather(const array& x, const Weight& w, const array& experts) {
   const array rows = mx::expand_dims(x, 2);  // [tokens, k or 1, 1, columns]
   const array ids = as(experts, mx::uint32);
-  if (!w.format) return mx::squeeze(mx::gather_mm(rows, mx::swapaxes(as(w.data, x.dtype()), 1, 2), std::nullopt, ids), 2);
-  return mx::squeeze(mx::gather_qmm(rows, w.data, *w.scales, w.biases, std::nullopt, ids, true, w.format->group_size,
-                                    w.format->bits, to_string(w.format->mode)),
+  if (!w.format)
+    return mx::squeeze(mx::gather_mm(rows, mx::swapaxes(as(w.data, x.dtype()), 1, 2), std::nullopt, ids), 2);
+  return mx::squeeze(mx::gather_qmm(rows, w.data, *w.scales, w.biases, std::nullopt, ids, true,
+                                    w.format->group_size, w.format->bits, to_string(w.format->mode)),
                      2);
 }
 
-array joined(std::vector<array> parts, int axis) { return parts.size() == 1 ? parts[0] : mx::concatenate(std::move(parts), axis); }
+array joined(std::vector<array> parts, int axis) {
+  return parts.size() == 1 ? parts[0] : mx::concatenate(std::move(parts), axis);
+}
 
 // ---- Native nodes ---------------------------------------------------------------------------------
 
@@ -96,7 +105,8 @@ array native_product(const array& x, const Matrix& w, Activation activation, con
   };
   const int at_bias = append(bias), at_up = append(up_bias), at_residual = append(residual);
   return native_op("matmul", {tokens, columns}, mx::float32, std::move(inputs),
-                   [storage, precision = precision(), activation, tokens, at_bias, at_up, at_residual](const Buffers& buffers) {
+                   [storage, precision = precision(), activation, tokens, at_bias, at_up,
+                    at_residual](const Buffers& buffers) {
                      Product p = product_of(*storage, precision, activation);
                      p.x = buffers.input<float>(0);
                      p.out = buffers.output<float>();
@@ -115,38 +125,39 @@ array native_gather(const array& x, const Matrix& bank, const array& experts, Ac
   const int tokens = experts.shape(0), k = experts.shape(1);
   const int columns = storage->fused_gate() ? storage->rows / 2 : storage->rows;
   const bool own_rows = x.ndim() == 3;  // a row of x for every (token, choice)
-  return native_op("gather_matmul", {tokens, k, columns}, mx::float32, {as(x, mx::float32), as(experts, mx::int32)},
-                   [storage, precision = precision(), activation, tokens, k, own_rows](const Buffers& buffers) {
-                     Product p = product_of(*storage, precision, activation);
-                     p.x = buffers.input<float>(0);
-                     p.out = buffers.output<float>();
-                     const int* ids = buffers.input<int>(1);
-                     static thread_local std::vector<int> begin, sources, targets;
-                     static thread_local std::vector<Job> jobs;
-                     const int count = tokens * k, all = storage->experts;
-                     begin.assign(static_cast<size_t>(all) + 1, 0);
-                     for (int i = 0; i < count; ++i) {
-                       if (ids[i] < 0 || ids[i] >= all)
-                         fail(ErrorKind::internal, "gather_matmul: expert {} of {} does not exist", ids[i], all);
-                       ++begin[static_cast<size_t>(ids[i]) + 1];
-                     }
-                     jobs.clear();
-                     for (int e = 0; e < all; ++e) {
-                       const int rows = begin[static_cast<size_t>(e) + 1];
-                       begin[static_cast<size_t>(e) + 1] += begin[static_cast<size_t>(e)];
-                       if (rows > 0) jobs.push_back({e, begin[static_cast<size_t>(e)], rows});
-                     }
-                     sources.resize(static_cast<size_t>(count));
-                     targets.resize(static_cast<size_t>(count));
-                     for (int i = 0; i < count; ++i) {
-                       const auto at = static_cast<size_t>(begin[static_cast<size_t>(ids[i])]++);
-                       sources[at] = own_rows ? i : i / k;
-                       targets[at] = i;
-                     }
-                     p.sources = sources.data();
-                     p.targets = targets.data();
-                     run_product(p, jobs);
-                   });
+  return native_op(
+      "gather_matmul", {tokens, k, columns}, mx::float32, {as(x, mx::float32), as(experts, mx::int32)},
+      [storage, precision = precision(), activation, tokens, k, own_rows](const Buffers& buffers) {
+        Product p = product_of(*storage, precision, activation);
+        p.x = buffers.input<float>(0);
+        p.out = buffers.output<float>();
+        const int* ids = buffers.input<int>(1);
+        static thread_local std::vector<int> begin, sources, targets;
+        static thread_local std::vector<Job> jobs;
+        const int count = tokens * k, all = storage->experts;
+        begin.assign(static_cast<size_t>(all) + 1, 0);
+        for (int i = 0; i < count; ++i) {
+          if (ids[i] < 0 || ids[i] >= all)
+            fail(ErrorKind::internal, "gather_matmul: expert {} of {} does not exist", ids[i], all);
+          ++begin[static_cast<size_t>(ids[i]) + 1];
+        }
+        jobs.clear();
+        for (int e = 0; e < all; ++e) {
+          const int rows = begin[static_cast<size_t>(e) + 1];
+          begin[static_cast<size_t>(e) + 1] += begin[static_cast<size_t>(e)];
+          if (rows > 0) jobs.push_back({e, begin[static_cast<size_t>(e)], rows});
+        }
+        sources.resize(static_cast<size_t>(count));
+        targets.resize(static_cast<size_t>(count));
+        for (int i = 0; i < count; ++i) {
+          const auto at = static_cast<size_t>(begin[static_cast<size_t>(ids[i])]++);
+          sources[at] = own_rows ? i : i / k;
+          targets[at] = i;
+        }
+        p.sources = sources.data();
+        p.targets = targets.data();
+        run_product(p, jobs);
+      });
 }
 
 array gate_halves(const array& both, Activation activation) {
@@ -168,9 +179,12 @@ Precision parse_precision(const std::string& text) {
 
 const char* to_string(Precision value) {
   switch (value) {
-    case Precision::high: return "high";
-    case Precision::fast: return "fast";
-    case Precision::exact: return "exact";
+    case Precision::high:
+      return "high";
+    case Precision::fast:
+      return "fast";
+    case Precision::exact:
+      return "exact";
   }
   return "?";
 }
@@ -198,21 +212,26 @@ std::vector<Weight> Matrix::unpack() const { return kernels::unpack(*storage_); 
 size_t Matrix::bytes() const {
   size_t total = 0;
   for (const Segment& s : storage_->segments)
-    total += s.block_bytes * static_cast<size_t>(s.blocks) * static_cast<size_t>(std::max(1, storage_->experts));
+    total +=
+        s.block_bytes * static_cast<size_t>(s.blocks) * static_cast<size_t>(std::max(1, storage_->experts));
   for (const Weight& w : storage_->planes)
     total += w.data.nbytes() + (w.scales ? w.scales->nbytes() : 0) + (w.biases ? w.biases->nbytes() : 0);
   return total;
 }
 
-array matmul(const array& x, const Matrix& w, const std::optional<array>& bias, const std::optional<array>& residual) {
+array matmul(const array& x, const Matrix& w, const std::optional<array>& bias,
+             const std::optional<array>& residual) {
   const auto& storage = *w.storage();
-  if (storage.experts) fail(ErrorKind::internal, "matmul: the matrix is a bank of {} experts", storage.experts);
+  if (storage.experts)
+    fail(ErrorKind::internal, "matmul: the matrix is a bank of {} experts", storage.experts);
   if (storage.fused_gate()) fail(ErrorKind::internal, "matmul: the matrix is laid out for gated_matmul");
   if (x.ndim() != 2 || x.shape(1) != storage.columns)
-    fail(ErrorKind::internal, "matmul: expected x [tokens, {}], got {}", storage.columns, to_string(x.shape()));
+    fail(ErrorKind::internal, "matmul: expected x [tokens, {}], got {}", storage.columns,
+         to_string(x.shape()));
   if (bias) expect_shape("matmul: bias", *bias, {storage.rows});
   if (residual) expect_shape("matmul: residual", *residual, {x.shape(0), storage.rows});
-  if (storage.mode == KernelMode::native) return native_product(x, w, Activation::none, bias, std::nullopt, residual);
+  if (storage.mode == KernelMode::native)
+    return native_product(x, w, Activation::none, bias, std::nullopt, residual);
   std::vector<array> parts;
   for (const Weight& weight : storage.planes) parts.push_back(plain_product(x, weight));
   array y = joined(std::move(parts), 1);
@@ -220,12 +239,14 @@ array matmul(const array& x, const Matrix& w, const std::optional<array>& bias, 
   return residual ? mx::add(y, *residual) : y;
 }
 
-array gated_matmul(const array& x, const Matrix& gate_up, Activation activation, const std::optional<array>& gate_bias,
-                   const std::optional<array>& up_bias) {
+array gated_matmul(const array& x, const Matrix& gate_up, Activation activation,
+                   const std::optional<array>& gate_bias, const std::optional<array>& up_bias) {
   const auto& storage = *gate_up.storage();
-  if (!storage.gate_up || storage.experts) fail(ErrorKind::internal, "gated_matmul: the matrix was not made by Matrix::gated of 2-D weights");
+  if (!storage.gate_up || storage.experts)
+    fail(ErrorKind::internal, "gated_matmul: the matrix was not made by Matrix::gated of 2-D weights");
   if (x.ndim() != 2 || x.shape(1) != storage.columns)
-    fail(ErrorKind::internal, "gated_matmul: expected x [tokens, {}], got {}", storage.columns, to_string(x.shape()));
+    fail(ErrorKind::internal, "gated_matmul: expected x [tokens, {}], got {}", storage.columns,
+         to_string(x.shape()));
   const int half = storage.rows / 2;
   if (gate_bias) expect_shape("gated_matmul: gate bias", *gate_bias, {half});
   if (up_bias) expect_shape("gated_matmul: up bias", *up_bias, {half});
@@ -233,9 +254,11 @@ array gated_matmul(const array& x, const Matrix& gate_up, Activation activation,
     return native_product(x, gate_up, activation, gate_bias, up_bias, std::nullopt);
   std::optional<array> bias;
   if (gate_bias || up_bias)
-    bias = mx::concatenate({gate_bias ? *gate_bias : mx::zeros({half}), up_bias ? *up_bias : mx::zeros({half})}, 0);
+    bias = mx::concatenate(
+        {gate_bias ? *gate_bias : mx::zeros({half}), up_bias ? *up_bias : mx::zeros({half})}, 0);
   if (storage.mode == KernelMode::native)
-    return gate_halves(native_product(x, gate_up, Activation::none, bias, std::nullopt, std::nullopt), activation);
+    return gate_halves(native_product(x, gate_up, Activation::none, bias, std::nullopt, std::nullopt),
+                       activation);
   array gate = plain_product(x, storage.planes[0]), up = plain_product(x, storage.planes[1]);
   if (gate_bias) gate = mx::add(gate, *gate_bias);
   if (up_bias) up = mx::add(up, *up_bias);
@@ -246,10 +269,13 @@ namespace {
 
 void check_gather(const char* what, const array& x, const Matrix::Storage& storage, const array& experts) {
   if (!storage.experts) fail(ErrorKind::internal, "{}: the matrix is not a bank of experts", what);
-  if (experts.ndim() != 2) fail(ErrorKind::internal, "{}: expected experts [tokens, k], got {}", what, to_string(experts.shape()));
-  const Shape flat{experts.shape(0), storage.columns}, own{experts.shape(0), experts.shape(1), storage.columns};
+  if (experts.ndim() != 2)
+    fail(ErrorKind::internal, "{}: expected experts [tokens, k], got {}", what, to_string(experts.shape()));
+  const Shape flat{experts.shape(0), storage.columns},
+      own{experts.shape(0), experts.shape(1), storage.columns};
   if (x.shape() != flat && x.shape() != own)
-    fail(ErrorKind::internal, "{}: expected x {} or {}, got {}", what, to_string(flat), to_string(own), to_string(x.shape()));
+    fail(ErrorKind::internal, "{}: expected x {} or {}, got {}", what, to_string(flat), to_string(own),
+         to_string(x.shape()));
 }
 
 array reference_gather(const array& x, const Matrix::Storage& storage, const array& experts) {
@@ -264,7 +290,8 @@ array reference_gather(const array& x, const Matrix::Storage& storage, const arr
 array gather_matmul(const array& x, const Matrix& bank, const array& experts) {
   const auto& storage = *bank.storage();
   check_gather("gather_matmul", x, storage, experts);
-  if (storage.fused_gate()) fail(ErrorKind::internal, "gather_matmul: the bank is laid out for gather_gated_matmul");
+  if (storage.fused_gate())
+    fail(ErrorKind::internal, "gather_matmul: the bank is laid out for gather_gated_matmul");
   if (storage.mode == KernelMode::native) return native_gather(x, bank, experts, Activation::none);
   return reference_gather(x, storage, experts);
 }
@@ -272,8 +299,10 @@ array gather_matmul(const array& x, const Matrix& bank, const array& experts) {
 array gather_gated_matmul(const array& x, const Matrix& bank, const array& experts, Activation activation) {
   const auto& storage = *bank.storage();
   check_gather("gather_gated_matmul", x, storage, experts);
-  if (!storage.gate_up) fail(ErrorKind::internal, "gather_gated_matmul: the bank was not made by Matrix::gated");
-  if (storage.mode == KernelMode::native && storage.fused_gate()) return native_gather(x, bank, experts, activation);
+  if (!storage.gate_up)
+    fail(ErrorKind::internal, "gather_gated_matmul: the bank was not made by Matrix::gated");
+  if (storage.mode == KernelMode::native && storage.fused_gate())
+    return native_gather(x, bank, experts, activation);
   return gate_halves(storage.mode == KernelMode::native ? native_gather(x, bank, experts, Activation::none)
                                                         : reference_gather(x, storage, experts),
                      activation);
@@ -282,10 +311,12 @@ array gather_gated_matmul(const array& x, const Matrix& bank, const array& exper
 array take_rows(const Matrix& table, const array& ids) {
   const auto& storage = table.storage();
   if (storage->experts || storage->gate_up) fail(ErrorKind::internal, "take_rows: expected a plain table");
-  if (ids.ndim() != 1) fail(ErrorKind::internal, "take_rows: expected ids [tokens], got {}", to_string(ids.shape()));
+  if (ids.ndim() != 1)
+    fail(ErrorKind::internal, "take_rows: expected ids [tokens], got {}", to_string(ids.shape()));
   const int tokens = ids.shape(0);
   if (storage->mode == KernelMode::reference) {
-    if (storage->planes.size() != 1) fail(ErrorKind::internal, "take_rows: expected one weight, the table holds {}", storage->planes.size());
+    if (storage->planes.size() != 1)
+      fail(ErrorKind::internal, "take_rows: expected one weight, the table holds {}", storage->planes.size());
     const Weight& w = storage->planes[0];
     const auto rows = [&](const array& plane) { return mx::take(plane, ids, 0); };
     if (!w.format) return as(rows(w.data), mx::float32);
@@ -293,15 +324,16 @@ array take_rows(const Matrix& table, const array& ids) {
     if (w.biases) biases = as(rows(*w.biases), mx::float32);
     const bool affine = w.format->mode == QuantMode::affine;
     const array scales = affine ? as(rows(*w.scales), mx::float32) : rows(*w.scales);
-    return mx::dequantize(rows(w.data), scales, biases, w.format->group_size, w.format->bits, to_string(w.format->mode),
-                          std::nullopt, mx::float32);
+    return mx::dequantize(rows(w.data), scales, biases, w.format->group_size, w.format->bits,
+                          to_string(w.format->mode), std::nullopt, mx::float32);
   }
   return native_op("take_rows", {tokens, storage->columns}, mx::float32, {as(ids, mx::int32)},
                    [storage, tokens](const Buffers& buffers) {
                      const int* id = buffers.input<int>(0);
                      for (int t = 0; t < tokens; ++t)
                        if (id[t] < 0 || id[t] >= storage->rows)
-                         fail(ErrorKind::internal, "take_rows: row {} of a table of {}", id[t], storage->rows);
+                         fail(ErrorKind::internal, "take_rows: row {} of a table of {}", id[t],
+                              storage->rows);
                      float* const out = buffers.output<float>();
                      const auto rows = [&](int begin, int end) {
                        for (int t = begin; t < end; ++t)

@@ -19,8 +19,8 @@ namespace mlxcel::kernels {
 
 /// high: activations as 16-bit integers per group (default). fast: 8-bit. exact: f32.
 enum class Precision { high, fast, exact };
-Precision precision();                 // MLXCEL_CPU_PRECISION, read once
-void set_precision(Precision value);   // for --cpu-precision and tests; before a model is loaded
+Precision precision();                // MLXCEL_CPU_PRECISION, read once
+void set_precision(Precision value);  // for --cpu-precision and tests; before a model is loaded
 Precision parse_precision(const std::string& text);
 using mlxcel::to_string;  // of shapes and modes, beside ours
 const char* to_string(Precision value);

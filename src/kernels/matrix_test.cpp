@@ -30,7 +30,9 @@ std::vector<float> values(const array& a) {
 }
 
 array random_array(const Shape& shape, int seed, float spread = 1.0f) {
-  return evaluated(mx::multiply(mx::random::normal(shape, mx::float32, 0.0f, 1.0f, mx::random::key(static_cast<uint64_t>(seed))), array(spread)));
+  return evaluated(mx::multiply(
+      mx::random::normal(shape, mx::float32, 0.0f, 1.0f, mx::random::key(static_cast<uint64_t>(seed))),
+      array(spread)));
 }
 
 /// Codes of every value and scales about zero-mean weights, for any bits (mx::quantize is not needed).
@@ -44,13 +46,24 @@ Weight quantized_weight(const Shape& shape, QuantFormat format, mx::Dtype dtype,
   std::vector<uint32_t> code(count);
   for (auto& w : code) w = random();
   const float levels = static_cast<float>((1 << format.bits) - 1);
-  const array scales = evaluated(mx::astype(mx::add(mx::multiply(mx::random::uniform(groups, mx::float32, mx::random::key(static_cast<uint64_t>(seed))), array(0.05f)), array(0.01f)), dtype));
-  const array biases = evaluated(mx::astype(mx::multiply(mx::astype(scales, mx::float32), array(-levels / 2)), dtype));
+  const array scales = evaluated(mx::astype(
+      mx::add(
+          mx::multiply(mx::random::uniform(groups, mx::float32, mx::random::key(static_cast<uint64_t>(seed))),
+                       array(0.05f)),
+          array(0.01f)),
+      dtype));
+  const array biases =
+      evaluated(mx::astype(mx::multiply(mx::astype(scales, mx::float32), array(-levels / 2)), dtype));
   return {"w" + std::to_string(seed), shape, array(code.begin(), words, mx::uint32), scales, biases, format};
 }
 
 Weight dense_weight(const Shape& shape, mx::Dtype dtype, int seed) {
-  return {"d" + std::to_string(seed), shape, evaluated(mx::astype(random_array(shape, seed, 0.3f), dtype)), std::nullopt, std::nullopt, std::nullopt};
+  return {"d" + std::to_string(seed),
+          shape,
+          evaluated(mx::astype(random_array(shape, seed, 0.3f), dtype)),
+          std::nullopt,
+          std::nullopt,
+          std::nullopt};
 }
 
 /// The weight's values, row by row, as f64.
@@ -59,26 +72,30 @@ std::vector<double> dense_values(const Weight& w) {
   if (w.format) {
     std::optional<array> biases;
     if (w.biases) biases = mx::astype(*w.biases, mx::float32);
-    dense = mx::dequantize(w.data, w.biases ? mx::astype(*w.scales, mx::float32) : *w.scales, biases, w.format->group_size,
-                           w.format->bits, to_string(w.format->mode), std::nullopt, mx::float32);
+    dense = mx::dequantize(w.data, w.biases ? mx::astype(*w.scales, mx::float32) : *w.scales, biases,
+                           w.format->group_size, w.format->bits, to_string(w.format->mode), std::nullopt,
+                           mx::float32);
   }
   const auto v = values(dense);
   return {v.begin(), v.end()};
 }
 
 /// Largest |got - x w^T| over the norm product |x| |w| of its row, in f64.
-double worst_error(const std::vector<float>& got, const std::vector<float>& x, const std::vector<double>& w, int tokens, int rows, int columns) {
+double worst_error(const std::vector<float>& got, const std::vector<float>& x, const std::vector<double>& w,
+                   int tokens, int rows, int columns) {
   double worst = 0;
   for (int t = 0; t < tokens; ++t)
     for (int r = 0; r < rows; ++r) {
       double sum = 0, nx = 0, nw = 0;
       for (int k = 0; k < columns; ++k) {
-        const double a = x[static_cast<size_t>(t * columns + k)], b = w[static_cast<size_t>(r) * static_cast<size_t>(columns) + static_cast<size_t>(k)];
+        const double a = x[static_cast<size_t>(t * columns + k)],
+                     b = w[static_cast<size_t>(r) * static_cast<size_t>(columns) + static_cast<size_t>(k)];
         sum += a * b;
         nx += a * a;
         nw += b * b;
       }
-      worst = std::max(worst, std::abs(got[static_cast<size_t>(t * rows + r)] - sum) / (std::sqrt(nx * nw) + 1e-30));
+      worst = std::max(worst,
+                       std::abs(got[static_cast<size_t>(t * rows + r)] - sum) / (std::sqrt(nx * nw) + 1e-30));
     }
   return worst;
 }
@@ -108,16 +125,20 @@ struct Restore {
 
 double tolerance(Precision precision) {
   switch (precision) {
-    case Precision::exact: return 4e-7;
-    case Precision::high: return 1e-5;
-    case Precision::fast: return 3e-3;
+    case Precision::exact:
+      return 4e-7;
+    case Precision::high:
+      return 1e-5;
+    case Precision::fast:
+      return 3e-3;
   }
   return 0;
 }
 
-const QuantFormat kFormats[] = {{QuantMode::affine, 4, 32}, {QuantMode::affine, 4, 64}, {QuantMode::affine, 4, 128},
-                                {QuantMode::affine, 8, 32}, {QuantMode::affine, 8, 128}, {QuantMode::affine, 2, 64},
-                                {QuantMode::affine, 3, 32}, {QuantMode::affine, 5, 32}, {QuantMode::affine, 6, 64}};
+const QuantFormat kFormats[] = {
+    {QuantMode::affine, 4, 32}, {QuantMode::affine, 4, 64},  {QuantMode::affine, 4, 128},
+    {QuantMode::affine, 8, 32}, {QuantMode::affine, 8, 128}, {QuantMode::affine, 2, 64},
+    {QuantMode::affine, 3, 32}, {QuantMode::affine, 5, 32},  {QuantMode::affine, 6, 64}};
 const mx::Dtype kFloats[] = {mx::float16, mx::bfloat16, mx::float32};
 
 TEST(Matrix, UnpackGivesBackWhatWasPacked) {
@@ -125,7 +146,8 @@ TEST(Matrix, UnpackGivesBackWhatWasPacked) {
     int seed = 1;
     for (const QuantFormat& format : kFormats)
       for (const mx::Dtype dtype : kFloats) {
-        const Weight a = quantized_weight({21, 256}, format, dtype, seed++), b = quantized_weight({7, 256}, format, dtype, seed++);
+        const Weight a = quantized_weight({21, 256}, format, dtype, seed++),
+                     b = quantized_weight({7, 256}, format, dtype, seed++);
         const Weight both[] = {a, b};
         const auto back = Matrix::concatenated(both).unpack();
         ASSERT_EQ(back.size(), 2u);
@@ -164,7 +186,8 @@ TEST(Matrix, ProductMatchesF64) {
       for (const Precision precision : {Precision::exact, Precision::high, Precision::fast}) {
         SCOPED_TRACE(to_string(precision));
         set_precision(precision);
-        EXPECT_LT(worst_error(values(matmul(x, one(w))), values(x), dense, tokens, rows, columns), tolerance(precision));
+        EXPECT_LT(worst_error(values(matmul(x, one(w))), values(x), dense, tokens, rows, columns),
+                  tolerance(precision));
       }
     };
     for (const QuantFormat& format : kFormats)
@@ -186,7 +209,8 @@ TEST(Matrix, RowsDoNotDependOnTheirNeighbours) {
     const Weight weights[] = {quantized_weight({83, 640}, {QuantMode::affine, 4, 32}, mx::float16, 301),
                               quantized_weight({40, 640}, {QuantMode::affine, 8, 64}, mx::bfloat16, 302),
                               quantized_weight({40, 640}, {QuantMode::affine, 6, 128}, mx::float32, 303),
-                              dense_weight({50, 643}, mx::bfloat16, 304), dense_weight({50, 643}, mx::float16, 305),
+                              dense_weight({50, 643}, mx::bfloat16, 304),
+                              dense_weight({50, 643}, mx::float16, 305),
                               dense_weight({50, 643}, mx::float32, 306)};
     for (const Weight& w : weights)
       for (const Precision precision : {Precision::high, Precision::fast, Precision::exact}) {
@@ -199,7 +223,9 @@ TEST(Matrix, RowsDoNotDependOnTheirNeighbours) {
         for (const int count : {1, 2, 3, 4, 5, 6, 7, 8, 16, 17, 64}) {
           for (const int first : {0, 1, 129 - count}) {
             const auto part = values(matmul(mx::slice(all, {first, 0}, {first + count, m.columns()}), m));
-            ASSERT_EQ(std::memcmp(part.data(), whole.data() + static_cast<ptrdiff_t>(first) * rows, part.size() * sizeof(float)), 0)
+            ASSERT_EQ(std::memcmp(part.data(), whole.data() + static_cast<ptrdiff_t>(first) * rows,
+                                  part.size() * sizeof(float)),
+                      0)
                 << count << " rows from " << first;
           }
         }
@@ -225,12 +251,14 @@ TEST(Matrix, ConcatenatesMixedFormatsWithBiasAndResidual) {
   on_each_isa([] {
     const Weight parts[] = {quantized_weight({24, 128}, {QuantMode::affine, 4, 64}, mx::float16, 500),
                             quantized_weight({9, 128}, {QuantMode::affine, 4, 64}, mx::float16, 501),
-                            quantized_weight({17, 128}, {QuantMode::affine, 8, 64}, mx::float16, 502), dense_weight({5, 128}, mx::bfloat16, 503)};
+                            quantized_weight({17, 128}, {QuantMode::affine, 8, 64}, mx::float16, 502),
+                            dense_weight({5, 128}, mx::bfloat16, 503)};
     const Matrix m = Matrix::concatenated(parts);
     EXPECT_EQ(m.rows(), 55);
     EXPECT_EQ(m.storage()->segments.size(), 3u);
     for (const int tokens : {1, 6, 40}) {
-      const array x = random_array({tokens, 128}, 510), bias = random_array({55}, 511), residual = random_array({tokens, 55}, 512);
+      const array x = random_array({tokens, 128}, 510), bias = random_array({55}, 511),
+                  residual = random_array({tokens, 55}, 512);
       for (const Precision precision : {Precision::high, Precision::fast, Precision::exact}) {
         set_precision(precision);
         const auto got = values(mx::subtract(mx::subtract(matmul(x, m, bias, residual), residual), bias));
@@ -254,19 +282,23 @@ TEST(Matrix, NativeAgreesWithItsTwin) {
     set_kernel_mode(KernelMode::native);
     const auto native = values(build());
     ASSERT_EQ(twin.size(), native.size());
-    for (size_t i = 0; i < twin.size(); ++i) ASSERT_NEAR(twin[i], native[i], 2e-4 + 2e-4 * std::abs(twin[i])) << i;
+    for (size_t i = 0; i < twin.size(); ++i)
+      ASSERT_NEAR(twin[i], native[i], 2e-4 + 2e-4 * std::abs(twin[i])) << i;
   };
   const Weight gate = quantized_weight({40, 128}, {QuantMode::affine, 4, 32}, mx::float16, 600);
   const Weight up = quantized_weight({40, 128}, {QuantMode::affine, 4, 32}, mx::float16, 601);
   const Weight other = dense_weight({40, 128}, mx::float16, 602);
-  const array x = random_array({9, 128}, 603), bias = random_array({40}, 604), bias2 = random_array({40}, 605);
-  for (const Activation act : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::relu2, Activation::none}) {
+  const array x = random_array({9, 128}, 603), bias = random_array({40}, 604),
+              bias2 = random_array({40}, 605);
+  for (const Activation act : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
+                               Activation::relu2, Activation::none}) {
     both([&] { return gated_matmul(x, Matrix::gated(gate, up), act); });
     both([&] { return gated_matmul(x, Matrix::gated(gate, up), act, bias, bias2); });
     both([&] { return gated_matmul(x, Matrix::gated(gate, other), act, bias); });  // two segments
     both([&] { return gated_matmul(x, Matrix::gated(other, other), act, std::nullopt, bias); });
   }
-  for (const QuantFormat& f : {QuantFormat{QuantMode::mxfp4, 4, 32}, QuantFormat{QuantMode::nvfp4, 4, 16}, QuantFormat{QuantMode::mxfp8, 8, 32}}) {
+  for (const QuantFormat& f : {QuantFormat{QuantMode::mxfp4, 4, 32}, QuantFormat{QuantMode::nvfp4, 4, 16},
+                               QuantFormat{QuantMode::mxfp8, 8, 32}}) {
     SCOPED_TRACE(to_string(f.mode));
     const auto planes = mx::quantize(random_array({40, 128}, 610), f.group_size, f.bits, to_string(f.mode));
     const Weight w{"fp", {40, 128}, evaluated(planes[0]), evaluated(planes[1]), std::nullopt, f};
@@ -280,7 +312,8 @@ TEST(Matrix, NativeAgreesWithItsTwin) {
     both([&] { return take_rows(one(w), ids); });
     both([&] { return matmul(x, one(w), bias); });
   }
-  for (const mx::Dtype dtype : kFloats) both([&] { return take_rows(one(dense_weight({40, 128}, dtype, 630)), ids); });
+  for (const mx::Dtype dtype : kFloats)
+    both([&] { return take_rows(one(dense_weight({40, 128}, dtype, 630)), ids); });
 }
 
 TEST(Matrix, BanksServeEachRowItsExperts) {
@@ -288,11 +321,13 @@ TEST(Matrix, BanksServeEachRowItsExperts) {
   on_each_isa([] {
     constexpr int kExperts = 5, kRows = 20, kColumns = 64, kTokens = 13, kChosen = 2;
     const Shape shape{kExperts, kRows, kColumns};
-    const Weight weights[] = {quantized_weight(shape, {QuantMode::affine, 4, 32}, mx::float16, 700), dense_weight(shape, mx::bfloat16, 701)};
+    const Weight weights[] = {quantized_weight(shape, {QuantMode::affine, 4, 32}, mx::float16, 700),
+                              dense_weight(shape, mx::bfloat16, 701)};
     std::vector<int> chosen;
     for (int i = 0; i < kTokens * kChosen; ++i) chosen.push_back((i * 7 + i / 3) % kExperts);
     const array experts(chosen.begin(), {kTokens, kChosen}, mx::int32);
-    const array x = random_array({kTokens, kColumns}, 702), deep = random_array({kTokens, kChosen, kColumns}, 703);
+    const array x = random_array({kTokens, kColumns}, 702),
+                deep = random_array({kTokens, kChosen, kColumns}, 703);
     set_precision(Precision::high);
     for (const Weight& w : weights) {
       const auto expert = [&](const Weight& from, int e) {
@@ -301,8 +336,10 @@ TEST(Matrix, BanksServeEachRowItsExperts) {
         if (from.scales) single.scales = pick(*from.scales), single.biases = pick(*from.biases);
         return single;
       };
-      const Weight up = w.format ? quantized_weight(shape, *w.format, mx::float16, 710) : dense_weight(shape, mx::bfloat16, 711);
-      const auto flat = values(gather_matmul(x, one(w), experts)), own = values(gather_matmul(deep, one(w), experts));
+      const Weight up = w.format ? quantized_weight(shape, *w.format, mx::float16, 710)
+                                 : dense_weight(shape, mx::bfloat16, 711);
+      const auto flat = values(gather_matmul(x, one(w), experts)),
+                 own = values(gather_matmul(deep, one(w), experts));
       const auto gated = values(gather_gated_matmul(x, Matrix::gated(w, up), experts, Activation::silu));
       for (int t = 0; t < kTokens; ++t)
         for (int j = 0; j < kChosen; ++j) {
@@ -310,7 +347,8 @@ TEST(Matrix, BanksServeEachRowItsExperts) {
           const Weight single = expert(w, e);
           const array row = mx::slice(x, {t, 0}, {t + 1, kColumns});
           const auto a = values(matmul(row, one(single)));
-          const auto b = values(matmul(mx::reshape(mx::slice(deep, {t, j, 0}, {t + 1, j + 1, kColumns}), {1, kColumns}), one(single)));
+          const auto b = values(matmul(
+              mx::reshape(mx::slice(deep, {t, j, 0}, {t + 1, j + 1, kColumns}), {1, kColumns}), one(single)));
           const auto c = values(gated_matmul(row, Matrix::gated(single, expert(up, e)), Activation::silu));
           const ptrdiff_t at = static_cast<ptrdiff_t>(t * kChosen + j) * kRows;
           ASSERT_EQ(std::memcmp(a.data(), flat.data() + at, kRows * 4), 0) << t << " " << j;
@@ -336,7 +374,8 @@ TEST(Matrix, StridedInputsAndPlanes) {
   set_precision(Precision::high);
   const Weight w = quantized_weight({32, 64}, {QuantMode::affine, 4, 32}, mx::float16, 800);
   const array turned = random_array({64, 5}, 801);
-  const auto strided = values(matmul(mx::transpose(turned), one(w))), plain = values(matmul(evaluated(mx::transpose(turned)), one(w)));
+  const auto strided = values(matmul(mx::transpose(turned), one(w))),
+             plain = values(matmul(evaluated(mx::transpose(turned)), one(w)));
   EXPECT_EQ(strided, plain);
   Weight sliced = w;  // every second row, as a view
   sliced.shape = {16, 64};
@@ -350,7 +389,8 @@ TEST(Matrix, StridedInputsAndPlanes) {
   sliced.biases = view(*w.biases);
   const auto rows = values(matmul(evaluated(mx::transpose(turned)), one(sliced)));
   for (int t = 0; t < 5; ++t)
-    for (int r = 0; r < 16; ++r) EXPECT_EQ(rows[static_cast<size_t>(t * 16 + r)], plain[static_cast<size_t>(t * 32 + 2 * r)]);
+    for (int r = 0; r < 16; ++r)
+      EXPECT_EQ(rows[static_cast<size_t>(t * 16 + r)], plain[static_cast<size_t>(t * 32 + 2 * r)]);
 }
 
 TEST(Matrix, ExtremeActivations) {
@@ -370,7 +410,8 @@ TEST(Matrix, ExtremeActivations) {
       full.data = evaluated(mx::full({16, 32}, array(0xffffffffu)));
       full.scales = evaluated(mx::full({16, 1}, array(1.0f)));
       full.biases = evaluated(mx::full({16, 1}, array(0.0f)));
-      for (const float v : values(matmul(mx::full({3, 128}, array(-2.0f)), one(full)))) EXPECT_FLOAT_EQ(v, -2.0f * 255 * 128);
+      for (const float v : values(matmul(mx::full({3, 128}, array(-2.0f)), one(full))))
+        EXPECT_FLOAT_EQ(v, -2.0f * 255 * 128);
     }
   });
 }
@@ -380,7 +421,8 @@ TEST(Matrix, RefusesWhatDoesNotFit) {
     try {
       one(w);
     } catch (const Error& error) {
-      return error.kind() == ErrorKind::bad_checkpoint && std::string(error.what()).find(w.name) != std::string::npos;
+      return error.kind() == ErrorKind::bad_checkpoint &&
+             std::string(error.what()).find(w.name) != std::string::npos;
     }
     return false;
   };
@@ -424,7 +466,8 @@ TEST(Matrix, RefusesWhatDoesNotFit) {
   const Weight uneven[] = {good, quantized_weight({8, 128}, {QuantMode::affine, 4, 32}, mx::float16, 952)};
   EXPECT_THROW(Matrix::concatenated(uneven), Error);
   EXPECT_THROW(Matrix::concatenated({}), Error);
-  EXPECT_THROW(Matrix::gated(good, quantized_weight({9, 64}, {QuantMode::affine, 4, 32}, mx::float16, 953)), Error);
+  EXPECT_THROW(Matrix::gated(good, quantized_weight({9, 64}, {QuantMode::affine, 4, 32}, mx::float16, 953)),
+               Error);
 
   const Matrix m = one(good), pair = Matrix::gated(good, good);
   EXPECT_THROW(matmul(mx::zeros({2, 63}), m), Error);

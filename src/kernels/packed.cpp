@@ -14,7 +14,9 @@
 namespace mlxcel::kernels {
 namespace {
 
-bool is_float(mx::Dtype dtype) { return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16; }
+bool is_float(mx::Dtype dtype) {
+  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
 
 ElementKind kind_of(mx::Dtype dtype) {
   return dtype == mx::float32 ? kF32 : dtype == mx::float16 ? kF16 : kBf16;
@@ -72,14 +74,15 @@ void to_words(const uint8_t* code, int width, uint32_t* word) {
     for (int q = 0; q < 4; ++q) {
       uint32_t w = 0;
       for (int j = 0; j < 4; ++j)
-        w |= static_cast<uint32_t>(code[8 * q + 2 * j]) << (4 * j) | static_cast<uint32_t>(code[8 * q + 2 * j + 1]) << (16 + 4 * j);
+        w |= static_cast<uint32_t>(code[8 * q + 2 * j]) << (4 * j) |
+             static_cast<uint32_t>(code[8 * q + 2 * j + 1]) << (16 + 4 * j);
       word[q] = w;
     }
   } else {
     for (int q = 0; q < 8; ++q) {
       const uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
-      word[q] = static_cast<uint32_t>(c[0]) | static_cast<uint32_t>(c[4]) << 8 | static_cast<uint32_t>(c[1]) << 16 |
-                static_cast<uint32_t>(c[5]) << 24;
+      word[q] = static_cast<uint32_t>(c[0]) | static_cast<uint32_t>(c[4]) << 8 |
+                static_cast<uint32_t>(c[1]) << 16 | static_cast<uint32_t>(c[5]) << 24;
     }
   }
 }
@@ -128,19 +131,29 @@ void chunk_words(const uint8_t* codes, int bits, uint32_t* word) {
 /// Offsets inside a quantised block.
 struct BlockMap {
   explicit BlockMap(const CodeLayout& layout, int block_rows)
-      : width(layout.width), group_chunks(layout.group / kChunk), lanes(block_rows / 2), element(size_of_kind(layout.kind)) {
+      : width(layout.width),
+        group_chunks(layout.group / kChunk),
+        lanes(block_rows / 2),
+        element(size_of_kind(layout.kind)) {
     chunk_bytes = static_cast<size_t>(width) * static_cast<size_t>(block_rows) * 4;
-    group_bytes = static_cast<size_t>(group_chunks) * chunk_bytes + 2 * static_cast<size_t>(block_rows) * element;
+    group_bytes =
+        static_cast<size_t>(group_chunks) * chunk_bytes + 2 * static_cast<size_t>(block_rows) * element;
   }
   size_t word(int chunk, int row, int index) const {
-    const size_t in_chunk = (static_cast<size_t>(row / lanes) * static_cast<size_t>(width) + static_cast<size_t>(index)) * static_cast<size_t>(lanes) +
-                            static_cast<size_t>(row % lanes);
-    return static_cast<size_t>(chunk / group_chunks) * group_bytes + static_cast<size_t>(chunk % group_chunks) * chunk_bytes + 4 * in_chunk;
+    const size_t in_chunk =
+        (static_cast<size_t>(row / lanes) * static_cast<size_t>(width) + static_cast<size_t>(index)) *
+            static_cast<size_t>(lanes) +
+        static_cast<size_t>(row % lanes);
+    return static_cast<size_t>(chunk / group_chunks) * group_bytes +
+           static_cast<size_t>(chunk % group_chunks) * chunk_bytes + 4 * in_chunk;
   }
   size_t scale(int group, int row) const {
-    return static_cast<size_t>(group) * group_bytes + static_cast<size_t>(group_chunks) * chunk_bytes + static_cast<size_t>(row) * element;
+    return static_cast<size_t>(group) * group_bytes + static_cast<size_t>(group_chunks) * chunk_bytes +
+           static_cast<size_t>(row) * element;
   }
-  size_t bias(int group, int row) const { return scale(group, row) + 2 * static_cast<size_t>(lanes) * element; }
+  size_t bias(int group, int row) const {
+    return scale(group, row) + 2 * static_cast<size_t>(lanes) * element;
+  }
 
   int width, group_chunks, lanes;
   size_t element, chunk_bytes, group_bytes;
@@ -162,12 +175,14 @@ float e2m1(uint8_t v) {
 }
 
 /// False if a value is beyond bf16 (an mxfp8 code under 2^-133).
-bool decode_float_row(const QuantFormat& format, const uint8_t* codes, const uint8_t* scales, int columns, uint16_t* out) {
+bool decode_float_row(const QuantFormat& format, const uint8_t* codes, const uint8_t* scales, int columns,
+                      uint16_t* out) {
   bool exact = true;
   for (int k = 0; k < columns; ++k) {
     const uint8_t scale = scales[k / format.group_size];
     const float s = format.mode == QuantMode::nvfp4 ? e4m3(scale) : e8m0(scale);
-    const float v = format.mode == QuantMode::mxfp8 ? e4m3(codes[k]) : e2m1(codes[k / 2] >> (4 * (k % 2)) & 15);
+    const float v =
+        format.mode == QuantMode::mxfp8 ? e4m3(codes[k]) : e2m1(codes[k / 2] >> (4 * (k % 2)) & 15);
     const float value = v * s;
     uint32_t bits;
     std::memcpy(&bits, &value, 4);
@@ -199,12 +214,15 @@ void pack_quantized(const Segment& segment, const Reader& reader, size_t row, ui
     for (int q = 0; q < layout.width; ++q) std::memcpy(block + map.word(chunk, place, q), word + q, 4);
   }
   for (int g = 0; g < layout.columns / layout.group; ++g) {
-    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + static_cast<size_t>(g) * map.element, map.element);
-    std::memcpy(block + map.bias(g, place), reader.biases->row(row) + static_cast<size_t>(g) * map.element, map.element);
+    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + static_cast<size_t>(g) * map.element,
+                map.element);
+    std::memcpy(block + map.bias(g, place), reader.biases->row(row) + static_cast<size_t>(g) * map.element,
+                map.element);
   }
 }
 
-bool pack_dense(const Segment& segment, const Reader& reader, size_t row, int columns, uint8_t* block, int place) {
+bool pack_dense(const Segment& segment, const Reader& reader, size_t row, int columns, uint8_t* block,
+                int place) {
   const size_t element = size_of_kind(segment.kind);
   const uint8_t* from = reader.data.row(row);
   std::vector<uint16_t> decoded;
@@ -215,7 +233,8 @@ bool pack_dense(const Segment& segment, const Reader& reader, size_t row, int co
     from = reinterpret_cast<const uint8_t*>(decoded.data());
   }
   for (int k = 0; k < columns; ++k)
-    std::memcpy(block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element, from + static_cast<size_t>(k) * element, element);
+    std::memcpy(block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element,
+                from + static_cast<size_t>(k) * element, element);
   return exact;
 }
 
@@ -243,15 +262,19 @@ float element_value(ElementKind kind, const uint8_t* p) {
 }  // namespace
 
 void check_weight(const Weight& weight) {
-  const auto bad = [&](const std::string& what) { fail(ErrorKind::bad_checkpoint, "{}: {}", weight.name, what); };
+  const auto bad = [&](const std::string& what) {
+    fail(ErrorKind::bad_checkpoint, "{}: {}", weight.name, what);
+  };
   const auto& shape = weight.shape;
   if (shape.size() != 2 && shape.size() != 3)
     bad(fmt::format("expected [out, in] or [experts, out, in], checkpoint has {}", to_string(shape)));
   for (const auto extent : shape)
     if (extent <= 0) bad(fmt::format("expected positive extents, checkpoint has {}", to_string(shape)));
   const auto check_array = [&](const char* what, const array& a, const Shape& want) {
-    if (a.shape() != want) bad(fmt::format("{}: expected {}, checkpoint has {}", what, to_string(want), to_string(a.shape())));
-    if (!a.is_available()) fail(ErrorKind::internal, "{}: {} must be evaluated before it is packed", weight.name, what);
+    if (a.shape() != want)
+      bad(fmt::format("{}: expected {}, checkpoint has {}", what, to_string(want), to_string(a.shape())));
+    if (!a.is_available())
+      fail(ErrorKind::internal, "{}: {} must be evaluated before it is packed", weight.name, what);
   };
   if (!weight.format) {
     check_array("weight", weight.data, shape);
@@ -259,17 +282,30 @@ void check_weight(const Weight& weight) {
     return;
   }
   const QuantFormat& f = *weight.format;
-  const auto one_of = [](int value, std::initializer_list<int> list) { return std::find(list.begin(), list.end(), value) != list.end(); };
+  const auto one_of = [](int value, std::initializer_list<int> list) {
+    return std::find(list.begin(), list.end(), value) != list.end();
+  };
   bool known = false;
   switch (f.mode) {
-    case QuantMode::affine: known = one_of(f.bits, {2, 3, 4, 5, 6, 8}) && one_of(f.group_size, {32, 64, 128}); break;
-    case QuantMode::mxfp4: known = f.bits == 4 && f.group_size == 32; break;
-    case QuantMode::nvfp4: known = f.bits == 4 && f.group_size == 16; break;
-    case QuantMode::mxfp8: known = f.bits == 8 && f.group_size == 32; break;
+    case QuantMode::affine:
+      known = one_of(f.bits, {2, 3, 4, 5, 6, 8}) && one_of(f.group_size, {32, 64, 128});
+      break;
+    case QuantMode::mxfp4:
+      known = f.bits == 4 && f.group_size == 32;
+      break;
+    case QuantMode::nvfp4:
+      known = f.bits == 4 && f.group_size == 16;
+      break;
+    case QuantMode::mxfp8:
+      known = f.bits == 8 && f.group_size == 32;
+      break;
   }
-  if (!known) bad(fmt::format("{} with {} bits in groups of {} is not a format we know", to_string(f.mode), f.bits, f.group_size));
+  if (!known)
+    bad(fmt::format("{} with {} bits in groups of {} is not a format we know", to_string(f.mode), f.bits,
+                    f.group_size));
   const int columns = shape.back();
-  if (columns % f.group_size != 0) bad(fmt::format("width {} is not a multiple of the group {}", columns, f.group_size));
+  if (columns % f.group_size != 0)
+    bad(fmt::format("width {} is not a multiple of the group {}", columns, f.group_size));
   Shape words = shape, groups = shape;
   words.back() = static_cast<int>(static_cast<int64_t>(columns) * f.bits / 32);
   groups.back() = columns / f.group_size;
@@ -291,10 +327,13 @@ void check_weight(const Weight& weight) {
 const MatmulBodies& matmul_bodies() {
   switch (isa()) {
 #if defined(__x86_64__)
-    case Isa::avx2: return matmul_avx2();
-    case Isa::avx512: return matmul_avx512();
+    case Isa::avx2:
+      return matmul_avx2();
+    case Isa::avx512:
+      return matmul_avx512();
 #endif
-    default: return matmul_generic();
+    default:
+      return matmul_generic();
   }
 }
 
@@ -310,15 +349,20 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
       while (last < weights.size() && same_format(head, weights[last])) ++last;
     Segment segment;
     segment.gated = fused;
-    segment.column0 = storage.segments.empty() ? 0 : storage.segments.back().column0 + storage.segments.back().rows;
+    segment.column0 =
+        storage.segments.empty() ? 0 : storage.segments.back().column0 + storage.segments.back().rows;
     for (size_t i = first; i < last; ++i) {
       const int half = fused && i == 1 ? 1 : 0;
       const bool affine = is_affine(weights[i]);
-      storage.sources.push_back({.name = weights[i].name, .shape = weights[i].shape,
+      storage.sources.push_back({.name = weights[i].name,
+                                 .shape = weights[i].shape,
                                  .format = affine ? weights[i].format : std::nullopt,
-                                 .dtype = affine ? weights[i].scales->dtype() : weights[i].format ? mx::bfloat16 : weights[i].data.dtype(),
+                                 .dtype = affine              ? weights[i].scales->dtype()
+                                          : weights[i].format ? mx::bfloat16
+                                                              : weights[i].data.dtype(),
                                  .segment = static_cast<int>(storage.segments.size()),
-                                 .row0 = half ? 0 : segment.rows, .half = half});
+                                 .row0 = half ? 0 : segment.rows,
+                                 .half = half});
       if (!half) segment.rows += out_rows(weights[i]);
     }
     segment.dense = !is_affine(head);
@@ -327,9 +371,11 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
       segment.block_rows = kDenseRows;
       segment.block_bytes = static_cast<size_t>(storage.columns) * kDenseRows * size_of_kind(segment.kind);
     } else {
-      segment.layout = {word_width(head.format->bits), head.format->group_size, kind_of(head.scales->dtype()), storage.columns};
+      segment.layout = {word_width(head.format->bits), head.format->group_size, kind_of(head.scales->dtype()),
+                        storage.columns};
       segment.block_rows = 2 * storage.bodies->lanes;
-      segment.block_bytes = static_cast<size_t>(storage.columns / head.format->group_size) * BlockMap(segment.layout, segment.block_rows).group_bytes;
+      segment.block_bytes = static_cast<size_t>(storage.columns / head.format->group_size) *
+                            BlockMap(segment.layout, segment.block_rows).group_bytes;
     }
     const int per_block = segment.gated ? segment.block_rows / 2 : segment.block_rows;
     segment.blocks = (segment.rows + per_block - 1) / per_block;
@@ -354,15 +400,19 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
           const int until = std::min((block + 1) * per_block - source.row0, rows);
           for (int row = from; row < until; ++row) {
             const auto place = segment.place(source.row0 + row, source.half);
-            const size_t at = static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
-            if (!segment.dense) pack_quantized(segment, readers[i], at, to, place.row);
-            else if (!pack_dense(segment, readers[i], at, storage.columns, to, place.row)) exact.store(false);
+            const size_t at =
+                static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
+            if (!segment.dense)
+              pack_quantized(segment, readers[i], at, to, place.row);
+            else if (!pack_dense(segment, readers[i], at, storage.columns, to, place.row))
+              exact.store(false);
           }
         }
       }
     });
     if (!exact.load())
-      fail(ErrorKind::bad_checkpoint, "{}: a value is too small for bf16, in which {} is kept", head.name, to_string(head.format->mode));
+      fail(ErrorKind::bad_checkpoint, "{}: a value is too small for bf16, in which {} is kept", head.name,
+           to_string(head.format->mode));
     storage.segments.push_back(std::move(segment));
   }
 }
@@ -384,7 +434,8 @@ std::vector<Weight> unpack(const Matrix::Storage& storage) {
       for (int expert = 0; expert < experts; ++expert)
         for (int row = 0; row < rows; ++row) {
           const auto place = segment.place(source.row0 + row, source.half);
-          visit(static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row), segment.block(expert, place.block), place.row);
+          visit(static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row),
+                segment.block(expert, place.block), place.row);
         }
     };
     if (segment.dense) {
@@ -393,7 +444,9 @@ std::vector<Weight> unpack(const Matrix::Storage& storage) {
       each_row([&](size_t row, const uint8_t* block, int place) {
         char* to = data.data<char>() + row * static_cast<size_t>(columns) * element;
         for (int k = 0; k < columns; ++k)
-          std::memcpy(to + static_cast<size_t>(k) * element, block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element, element);
+          std::memcpy(to + static_cast<size_t>(k) * element,
+                      block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element,
+                      element);
       });
       out.push_back({source.name, source.shape, data, std::nullopt, std::nullopt, std::nullopt});
       continue;
@@ -435,7 +488,9 @@ void decode_row(const Matrix::Storage& storage, int row, float* out) {
   if (segment.dense) {
     const size_t element = size_of_kind(segment.kind);
     for (int k = 0; k < columns; ++k)
-      out[k] = element_value(segment.kind, block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place.row)) * element);
+      out[k] = element_value(
+          segment.kind,
+          block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place.row)) * element);
     return;
   }
   const BlockMap map(segment.layout, segment.block_rows);

@@ -23,10 +23,10 @@ const MatmulBodies& matmul_bodies();
 
 /// Rows of one format that lie in one packed table, one after another in the output.
 struct Segment {
-  int rows = 0;           // output columns that it makes (a gated one: of gate, equal to those of up)
-  int column0 = 0;        // where they begin
+  int rows = 0;     // output columns that it makes (a gated one: of gate, equal to those of up)
+  int column0 = 0;  // where they begin
   bool dense = false;
-  bool gated = false;     // a block's first half are gate rows, its second half up rows
+  bool gated = false;       // a block's first half are gate rows, its second half up rows
   ElementKind kind = kF32;  // dense: of elements
   CodeLayout layout{};      // quantised
   int block_rows = 0;
@@ -35,9 +35,13 @@ struct Segment {
   std::shared_ptr<uint8_t> memory;  // [experts][blocks][block_bytes]
 
   const uint8_t* block(int expert, int index) const {
-    return memory.get() + (static_cast<size_t>(expert) * static_cast<size_t>(blocks) + static_cast<size_t>(index)) * block_bytes;
+    return memory.get() +
+           (static_cast<size_t>(expert) * static_cast<size_t>(blocks) + static_cast<size_t>(index)) *
+               block_bytes;
   }
-  uint8_t* block(int expert, int index) { return const_cast<uint8_t*>(std::as_const(*this).block(expert, index)); }
+  uint8_t* block(int expert, int index) {
+    return const_cast<uint8_t*>(std::as_const(*this).block(expert, index));
+  }
   /// Where row `row` of the segment lies: `half` 0, or 1 for an up row.
   struct Place {
     int block, row;

@@ -24,9 +24,13 @@ struct Buffers {
   std::array<void*, kMost> in{};
   std::array<void*, kMost> out{};
   template <class T>
-  const T* input(int i) const { return static_cast<const T*>(in[i]); }
+  const T* input(int i) const {
+    return static_cast<const T*>(in[i]);
+  }
   template <class T>
-  T* output(int i = 0) const { return static_cast<T*>(out[i]); }
+  T* output(int i = 0) const {
+    return static_cast<T*>(out[i]);
+  }
 };
 
 /// A strided source to be laid out row by row, before the callable runs.
@@ -85,21 +89,26 @@ class NativePrimitive final : public mx::Primitive {
 /// A node with one output, on the default CPU stream of this thread.
 template <class F>
 array native_op(const char* name, Shape shape, mx::Dtype dtype, std::vector<array> inputs, F body) {
-  if (inputs.size() > Buffers::kMost) fail(ErrorKind::internal, "{}: {} inputs, at most {}", name, inputs.size(), Buffers::kMost);
-  return array(std::move(shape), dtype,
-               std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu), std::move(body)),
-               std::move(inputs));
+  if (inputs.size() > Buffers::kMost)
+    fail(ErrorKind::internal, "{}: {} inputs, at most {}", name, inputs.size(), Buffers::kMost);
+  return array(
+      std::move(shape), dtype,
+      std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu), std::move(body)),
+      std::move(inputs));
 }
 
 /// A node with several outputs.
 template <class F>
-std::vector<array> native_ops(const char* name, std::vector<Shape> shapes, const std::vector<mx::Dtype>& dtypes,
-                              const std::vector<array>& inputs, F body) {
+std::vector<array> native_ops(const char* name, std::vector<Shape> shapes,
+                              const std::vector<mx::Dtype>& dtypes, const std::vector<array>& inputs,
+                              F body) {
   if (inputs.size() > Buffers::kMost || shapes.size() > Buffers::kMost)
-    fail(ErrorKind::internal, "{}: {} inputs and {} outputs, at most {}", name, inputs.size(), shapes.size(), Buffers::kMost);
+    fail(ErrorKind::internal, "{}: {} inputs and {} outputs, at most {}", name, inputs.size(), shapes.size(),
+         Buffers::kMost);
   return array::make_arrays(
       std::move(shapes), dtypes,
-      std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu), std::move(body)), inputs);
+      std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu), std::move(body)),
+      inputs);
 }
 
 }  // namespace mlxcel::kernels

@@ -4,7 +4,7 @@
 set(body_generic -O3 -Wno-psabi)
 set(body_avx2 -O3)
 # GCC 12 warns of its own _mm512_undefined_ps.
-set(body_avx512 -O3 -Wno-uninitialized -Wno-maybe-uninitialized)
+set(body_avx512 -O3 -Wno-uninitialized $<$<CXX_COMPILER_ID:GNU>:-Wno-maybe-uninitialized>)
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "x86_64|AMD64")
   list(APPEND body_avx2 -mavx2 -mfma -mf16c)
   list(APPEND body_avx512 -mavx2 -mfma -mf16c -mavx512f -mavx512bw -mavx512vl -mavx512dq -mavx512vnni)

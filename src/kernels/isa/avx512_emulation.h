@@ -83,12 +83,14 @@ inline __m512i _mm512_srli_epi16(__m512i a, unsigned n) {
   return avx512_emulation::reinterpret<__m512i>(lanes);
 }
 inline __m512i _mm512_dpwssd_epi32(__m512i sum, __m512i a, __m512i b) {
-  const auto x = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(a), y = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(b);
+  const auto x = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(a),
+             y = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(b);
   for (int i = 0; i < 32; ++i) sum[i / 2] += static_cast<int16_t>(x.v[i]) * static_cast<int16_t>(y.v[i]);
   return sum;
 }
 inline __m512i _mm512_dpbusd_epi32(__m512i sum, __m512i a, __m512i b) {
-  const auto x = avx512_emulation::reinterpret<avx512_emulation::Bytes>(a), y = avx512_emulation::reinterpret<avx512_emulation::Bytes>(b);
+  const auto x = avx512_emulation::reinterpret<avx512_emulation::Bytes>(a),
+             y = avx512_emulation::reinterpret<avx512_emulation::Bytes>(b);
   for (int i = 0; i < 64; ++i) sum[i / 4] += static_cast<int>(x.v[i]) * static_cast<int8_t>(y.v[i]);
   return sum;
 }

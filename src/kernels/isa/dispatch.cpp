@@ -32,9 +32,12 @@ std::vector<Isa> detect() {
 
 const char* to_string(Isa isa) {
   switch (isa) {
-    case Isa::generic: return "generic";
-    case Isa::avx2: return "avx2";
-    case Isa::avx512: return "avx512";
+    case Isa::generic:
+      return "generic";
+    case Isa::avx2:
+      return "avx2";
+    case Isa::avx512:
+      return "avx512";
   }
   return "?";
 }
@@ -51,7 +54,8 @@ Isa parse_isa(std::string_view text, const std::vector<Isa>& available) {
     if (text == to_string(isa)) return isa;
     names += std::string(names.empty() ? "" : ", ") + to_string(isa);
   }
-  fail(ErrorKind::invalid_request, "MLXCEL_CPU_ISA={}: expected auto or one this machine runs: {}", text, names);
+  fail(ErrorKind::invalid_request, "MLXCEL_CPU_ISA={}: expected auto or one this machine runs: {}", text,
+       names);
 }
 
 Isa isa() {

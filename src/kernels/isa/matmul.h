@@ -65,7 +65,8 @@ struct MatmulBodies {
   /// acc [count][2 * lanes] = block * panel; few tokens, straight from the packed block.
   void (*direct)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
                  float* acc);
-  void (*direct_planes)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc);
+  void (*direct_planes)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+                        float* acc);
   /// The block's chunks [first, last) (whole groups) spread to int16 (or bytes) with f32 scales, for `tile`.
   void (*spread)(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
                  uint8_t* scratch);

@@ -5,6 +5,7 @@
 // The tier's words come first.
 #include "kernels/isa/vector_avx512.h"
 #include "kernels/isa/vector_math.h"
+
 #include "kernels/isa/matmul_body.h"
 #include "kernels/isa/rowwise_body.h"
 
@@ -37,9 +38,11 @@ Weight random_weight(int rows, int columns, int bits, int group, mx::Dtype dtype
   std::vector<uint32_t> code(static_cast<size_t>(rows * columns * bits / 32));
   for (auto& w : code) w = static_cast<uint32_t>(random());
   const float step = 0.5f / static_cast<float>(1 << bits);
-  array scales = mx::full({rows, columns / group}, array(step, dtype)), biases = mx::full({rows, columns / group}, array(-0.25f, dtype));
+  array scales = mx::full({rows, columns / group}, array(step, dtype)),
+        biases = mx::full({rows, columns / group}, array(-0.25f, dtype));
   mx::eval(scales, biases);
-  return {"w", {rows, columns}, array(code.begin(), {rows, columns * bits / 32}, mx::uint32), scales, biases, QuantFormat{QuantMode::affine, bits, group}};
+  return {"w",    {rows, columns}, array(code.begin(), {rows, columns * bits / 32}, mx::uint32),
+          scales, biases,          QuantFormat{QuantMode::affine, bits, group}};
 }
 
 Weight dense_weight(int rows, int columns, mx::Dtype dtype, unsigned seed) {
@@ -77,18 +80,23 @@ TEST(EmulatedAvx512, AgreesWithTheGenericBodies) {
   ASSERT_EQ(kMatmul.lanes, 16);
   for (const int bits : {4, 8, 3})
     for (const mx::Dtype dtype : {mx::float16, mx::bfloat16, mx::float32}) {
-      const Weight weights[] = {random_weight(37, 128, bits, 64, dtype, 1), random_weight(37, 128, bits, 64, dtype, 2)};
+      const Weight weights[] = {random_weight(37, 128, bits, 64, dtype, 1),
+                                random_weight(37, 128, bits, 64, dtype, 2)};
       for (const bool gated : {false, true}) {
-        const auto wide = packed(weights, gated, kMatmul), narrow = packed(weights, gated, kernels::matmul_generic());
+        const auto wide = packed(weights, gated, kMatmul),
+                   narrow = packed(weights, gated, kernels::matmul_generic());
         const auto back = kernels::unpack(wide);
         EXPECT_TRUE(mx::array_equal(back[1].data, weights[1].data).item<bool>());
         const auto x = random_values(20 * 128, 3);
         for (const Precision precision : {Precision::high, Precision::fast, Precision::exact}) {
-          const auto whole = product(wide, x.data(), 20, precision), other = product(narrow, x.data(), 20, precision);
-          for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i]))) << bits << " " << i;
+          const auto whole = product(wide, x.data(), 20, precision),
+                     other = product(narrow, x.data(), 20, precision);
+          for (size_t i = 0; i < whole.size(); ++i)
+            ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i]))) << bits << " " << i;
           for (const int tokens : {1, 2, 5, 7, 8, 13}) {
             const auto part = product(wide, x.data() + 3 * 128, tokens, precision);
-            ASSERT_EQ(std::memcmp(part.data(), whole.data() + 3 * (whole.size() / 20), part.size() * 4), 0) << bits << " " << tokens;
+            ASSERT_EQ(std::memcmp(part.data(), whole.data() + 3 * (whole.size() / 20), part.size() * 4), 0)
+                << bits << " " << tokens;
           }
         }
       }
@@ -98,10 +106,13 @@ TEST(EmulatedAvx512, AgreesWithTheGenericBodies) {
 TEST(EmulatedAvx512, DenseAgreesWithTheGenericBodies) {
   for (const mx::Dtype dtype : {mx::float16, mx::bfloat16, mx::float32}) {
     const Weight w = dense_weight(41, 70, dtype, 4);
-    const auto wide = packed(std::span(&w, 1), false, kMatmul), narrow = packed(std::span(&w, 1), false, kernels::matmul_generic());
+    const auto wide = packed(std::span(&w, 1), false, kMatmul),
+               narrow = packed(std::span(&w, 1), false, kernels::matmul_generic());
     const auto x = random_values(9 * 70, 5);
-    const auto whole = product(wide, x.data(), 9, Precision::high), other = product(narrow, x.data(), 9, Precision::high);
-    for (size_t i = 0; i < whole.size(); ++i) ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i])));
+    const auto whole = product(wide, x.data(), 9, Precision::high),
+               other = product(narrow, x.data(), 9, Precision::high);
+    for (size_t i = 0; i < whole.size(); ++i)
+      ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i])));
     const auto alone = product(wide, x.data() + 70, 1, Precision::high);
     ASSERT_EQ(std::memcmp(alone.data(), whole.data() + 41, alone.size() * 4), 0);
   }

@@ -24,13 +24,19 @@ constexpr size_t kVector = 4 * kLanes;  // bytes of a vector
 
 /// Bytes of a token's part of a panel chunk.
 template <bool kBytes>
-constexpr size_t panel_token() { return 4 * ((kBytes ? kQuads : kPairs) + 2); }
+constexpr size_t panel_token() {
+  return 4 * ((kBytes ? kQuads : kPairs) + 2);
+}
 /// Bytes of a chunk in the scratch that spread() fills.
 template <bool kBytes>
-constexpr size_t scratch_chunk() { return 2 * kVector * ((kBytes ? kQuads : kPairs) + 2); }
+constexpr size_t scratch_chunk() {
+  return 2 * kVector * ((kBytes ? kQuads : kPairs) + 2);
+}
 
 template <ElementKind kKind>
-constexpr size_t element_size() { return kKind == kF32 ? 4 : 2; }
+constexpr size_t element_size() {
+  return kKind == kF32 ? 4 : 2;
+}
 
 template <ElementKind kKind>
 MLXCEL_INLINE F load_element(const uint8_t* p) {
@@ -79,7 +85,8 @@ void quantize(const float* const* x, int count, int first, int last, int limit, 
       uint8_t* to = record + 4 * t;
       const ptrdiff_t step = 4 * count;
       for (int p = 0; p < kPairs; ++p, to += step) {
-        const uint32_t pair = (static_cast<uint32_t>(code[2 * p]) & 0xffffu) | static_cast<uint32_t>(code[2 * p + 1]) << 16;
+        const uint32_t pair =
+            (static_cast<uint32_t>(code[2 * p]) & 0xffffu) | static_cast<uint32_t>(code[2 * p + 1]) << 16;
         memcpy(to, &pair, 4);
       }
       const float tail = scale * static_cast<float>(total);
@@ -90,8 +97,8 @@ void quantize(const float* const* x, int count, int first, int last, int limit, 
 }
 
 MLXCEL_INLINE uint32_t quad_of(int32_t a, int32_t b, int32_t c, int32_t d) {
-  return (static_cast<uint32_t>(a) & 0xffu) | (static_cast<uint32_t>(b) & 0xffu) << 8 | (static_cast<uint32_t>(c) & 0xffu) << 16 |
-         static_cast<uint32_t>(d) << 24;
+  return (static_cast<uint32_t>(a) & 0xffu) | (static_cast<uint32_t>(b) & 0xffu) << 8 |
+         (static_cast<uint32_t>(c) & 0xffu) << 16 | static_cast<uint32_t>(d) << 24;
 }
 
 void quantize_bytes(const float* const* x, int count, int first, int last, uint8_t* panel) {
@@ -132,7 +139,8 @@ void quantize_planes(const float* const* x, int count, int first, int last, uint
       for (int q = 0; q < kQuads; ++q, to += step) {
         const int32_t* c = code + 8 * (q / 2) + 2 * (q % 2);
         const uint32_t low = quad_of(c[0], c[4], c[1], c[5]);
-        const uint32_t high = quad_of((c[0] + 128) >> 8, (c[4] + 128) >> 8, (c[1] + 128) >> 8, (c[5] + 128) >> 8);
+        const uint32_t high =
+            quad_of((c[0] + 128) >> 8, (c[4] + 128) >> 8, (c[1] + 128) >> 8, (c[5] + 128) >> 8);
         memcpy(to, &high, 4);
         memcpy(to + kQuads * step, &low, 4);
       }
@@ -166,15 +174,19 @@ struct Sums {
   inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
     for (int t = 0; t < kTokens; ++t) {
       const uint8_t* const x = token_word(panel, index, kTokens, t);
-      if constexpr (kBytes) step_quads(s0[t], s1[t], w0, w1, x);
-      else step_pairs(s0[t], s1[t], w0, w1, x);
+      if constexpr (kBytes)
+        step_quads(s0[t], s1[t], w0, w1, x);
+      else
+        step_pairs(s0[t], s1[t], w0, w1, x);
     }
   }
   inline __attribute__((always_inline)) void start(const uint8_t* panel, I w0, I w1) {
     for (int t = 0; t < kTokens; ++t) {
       const uint8_t* const x = token_word(panel, 0, kTokens, t);
-      if constexpr (kBytes) start_quads(s0[t], s1[t], w0, w1, x);
-      else start_pairs(s0[t], s1[t], w0, w1, x);
+      if constexpr (kBytes)
+        start_quads(s0[t], s1[t], w0, w1, x);
+      else
+        start_pairs(s0[t], s1[t], w0, w1, x);
     }
   }
   inline __attribute__((always_inline)) I sum0(int t) const { return kBytes ? settle4(s0[t]) : s0[t]; }
@@ -202,7 +214,8 @@ struct PlaneSums {
 /// acc += the chunk's sums, scaled. `words`: the panel's integers a token, before its scale; tail: the
 /// group's scales and biases, two vectors each.
 template <int kTokens, class Sum>
-MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, const float* tail, float* acc) {
+MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, const float* tail,
+                             float* acc) {
   const auto* const scales = reinterpret_cast<const float*>(token_word(panel, words, kTokens, 0));
   for (int t = 0; t < kTokens; ++t)
     add_scaled(sums.sum0(t), sums.sum1(t), tail, scales + t, scales + kTokens + t, acc + t * 2 * kLanes);
@@ -242,7 +255,8 @@ MLXCEL_INLINE void each_word(const uint8_t* words, const Step& step) {
 }
 
 template <int kWidth, ElementKind kKind, int kTokens, bool kBytes, class Sum>
-__attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, float* out) {
+__attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8_t* block,
+                                           const uint8_t* panel, float* out) {
   constexpr bool kQuadPanel = kBytes && __is_same(Sum, Sums<kTokens, true>);
   const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
   constexpr size_t kElement = element_size<kKind>() * kLanes;
@@ -250,7 +264,8 @@ __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8
   for (int g = 0; g < groups; ++g) {
     const uint8_t* const tail = block + static_cast<size_t>(chunks) * 2 * kWidth * kVector;
     alignas(64) float scales[4 * kLanes];
-    for (int i = 0; i < 4; ++i) store(scales + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
+    for (int i = 0; i < 4; ++i)
+      store(scales + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
     for (int c = 0; c < chunks; ++c) {
       Sum sums;
       sums.clear();
@@ -267,14 +282,16 @@ __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8
 }
 
 template <int kTokens, bool kBytes>
-__attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks, float* __restrict acc) {
+__attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks,
+                                            float* __restrict acc) {
   constexpr int kSteps = kBytes ? kQuads : kPairs;
   for (int c = 0; c < chunks; ++c) {
     Sums<kTokens, kBytes> sums;
     sums.start(panel, load_i(scratch), load_i(scratch + kVector));
     for (int i = 1; i < kSteps; ++i)
       sums.step(panel, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
-    add_chunk<kTokens>(sums, panel, kSteps, reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector), acc);
+    add_chunk<kTokens>(sums, panel, kSteps, reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector),
+                       acc);
     scratch += scratch_chunk<kBytes>();
     panel += kTokens * panel_token<kBytes>();
   }
@@ -295,7 +312,8 @@ void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
         store_i(scratch + static_cast<size_t>(2 * index + 1) * kVector, w1);
       });
       float* const to = reinterpret_cast<float*>(scratch + 2 * kSteps * kVector);
-      for (int i = 0; i < 4; ++i) store(to + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
+      for (int i = 0; i < 4; ++i)
+        store(to + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
       words += 2 * kWidth * kVector;
       scratch += scratch_chunk<kBytes>();
     }
@@ -311,15 +329,17 @@ void expand_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
     const uint8_t* const group = block + static_cast<size_t>(chunk / chunks) * group_size;
     const uint8_t* const tail = group + group_size - 4 * kElement;
     const F scale0 = load_element<kKind>(tail), scale1 = load_element<kKind>(tail + kElement);
-    const F bias0 = load_element<kKind>(tail + 2 * kElement), bias1 = load_element<kKind>(tail + 3 * kElement);
-    each_word<kWidth, false>(group + static_cast<size_t>(chunk % chunks) * 2 * kWidth * kVector, [&](int index, I w0, I w1) {
-      float* const at = to + index * 4 * kLanes;  // two columns of two vectors
-      const I low = set1_i(0xffff);
-      store(at, add(mul(to_float(and_i(w0, low)), scale0), bias0));
-      store(at + kLanes, add(mul(to_float(and_i(w1, low)), scale1), bias1));
-      store(at + 2 * kLanes, add(mul(to_float(shift_right<16>(w0)), scale0), bias0));
-      store(at + 3 * kLanes, add(mul(to_float(shift_right<16>(w1)), scale1), bias1));
-    });
+    const F bias0 = load_element<kKind>(tail + 2 * kElement),
+            bias1 = load_element<kKind>(tail + 3 * kElement);
+    each_word<kWidth, false>(group + static_cast<size_t>(chunk % chunks) * 2 * kWidth * kVector,
+                             [&](int index, I w0, I w1) {
+                               float* const at = to + index * 4 * kLanes;  // two columns of two vectors
+                               const I low = set1_i(0xffff);
+                               store(at, add(mul(to_float(and_i(w0, low)), scale0), bias0));
+                               store(at + kLanes, add(mul(to_float(and_i(w1, low)), scale1), bias1));
+                               store(at + 2 * kLanes, add(mul(to_float(shift_right<16>(w0)), scale0), bias0));
+                               store(at + 3 * kLanes, add(mul(to_float(shift_right<16>(w1)), scale1), bias1));
+                             });
     to += kChunk * 2 * kLanes;
   }
 }
@@ -334,31 +354,40 @@ void dense_row(const uint8_t* block, const float* x, int columns, float* acc) {
   for (int k = 0; k < columns; ++k) {
     const F value = set1(x[k]);
     for (int v = 0; v < kVectors; ++v)
-      sums[v] = fma(load_element<kKind>(block + static_cast<size_t>(v * kLanes) * element_size<kKind>()), value, sums[v]);
+      sums[v] = fma(load_element<kKind>(block + static_cast<size_t>(v * kLanes) * element_size<kKind>()),
+                    value, sums[v]);
     block += kDenseRows * element_size<kKind>();
   }
   for (int v = 0; v < kVectors; ++v) store(acc + v * kLanes, sums[v]);
 }
 
 void dense_one(ElementKind kind, const uint8_t* block, const float* x, int columns, float* acc) {
-  if (kind == kF32) dense_row<kF32>(block, x, columns, acc);
-  else if (kind == kF16) dense_row<kF16>(block, x, columns, acc);
-  else dense_row<kBf16>(block, x, columns, acc);
+  if (kind == kF32)
+    dense_row<kF32>(block, x, columns, acc);
+  else if (kind == kF16)
+    dense_row<kF16>(block, x, columns, acc);
+  else
+    dense_row<kBf16>(block, x, columns, acc);
 }
 
 template <ElementKind kKind>
 void widen_all(const uint8_t* from, size_t count, float* to) {
-  for (size_t i = 0; i < count; i += kLanes) store(to + i, load_element<kKind>(from + i * element_size<kKind>()));
+  for (size_t i = 0; i < count; i += kLanes)
+    store(to + i, load_element<kKind>(from + i * element_size<kKind>()));
 }
 
 void widen(ElementKind kind, const uint8_t* from, size_t count, float* to) {
-  if (kind == kF32) widen_all<kF32>(from, count, to);
-  else if (kind == kF16) widen_all<kF16>(from, count, to);
-  else widen_all<kBf16>(from, count, to);
+  if (kind == kF32)
+    widen_all<kF32>(from, count, to);
+  else if (kind == kF16)
+    widen_all<kF16>(from, count, to);
+  else
+    widen_all<kBf16>(from, count, to);
 }
 
 template <int kTokens>
-__attribute__((noinline)) void dense_tokens(const float* scratch, int rows, const float* panel, int columns, float* acc) {
+__attribute__((noinline)) void dense_tokens(const float* scratch, int rows, const float* panel, int columns,
+                                            float* acc) {
   for (int r = 0; r < rows; r += 2 * kLanes) {
     F s0[kTokens], s1[kTokens];
     for (int t = 0; t < kTokens; ++t) {
@@ -388,7 +417,8 @@ void finish(const Finish& how, const float* acc, int rows, int block, int first_
     const float* const from = acc + static_cast<ptrdiff_t>(t) * rows;
     const ptrdiff_t row = how.rows ? how.rows[first_row + t] : first_row + t;
     float* const out = how.out + row * how.stride + how.column0 + column;
-    const float* const residual = how.residual ? how.residual + row * how.stride + how.column0 + column : nullptr;
+    const float* const residual =
+        how.residual ? how.residual + row * how.stride + how.column0 + column : nullptr;
     for (int r = 0; r < valid; r += kLanes) {
       const int n = valid - r < kLanes ? valid - r : kLanes;
       F value = load(from + r);
@@ -400,8 +430,10 @@ void finish(const Finish& how, const float* acc, int rows, int block, int first_
         value = mul(value, up);
       }
       if (residual) value = add(value, load_part(residual + r, n));
-      if (n == kLanes) store(out + r, value);
-      else store_part(out + r, value, n);
+      if (n == kLanes)
+        store(out + r, value);
+      else
+        store_part(out + r, value, n);
     }
   }
 }
@@ -414,33 +446,45 @@ MLXCEL_INLINE void by_count(int count, const Apply& apply) {
   if constexpr (kMost == 1) {
     apply.template operator()<1>();
   } else {
-    if (count == kMost) apply.template operator()<kMost>();
-    else by_count<kMost - 1>(count, apply);
+    if (count == kMost)
+      apply.template operator()<kMost>();
+    else
+      by_count<kMost - 1>(count, apply);
   }
 }
 
 template <int kWidth, ElementKind kKind, bool kBytes>
-void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc) {
-  by_count<kMostDirect>(count, [&]<int kTokens>() { direct_tile<kWidth, kKind, kTokens, kBytes, Sums<kTokens, kBytes>>(layout, block, panel, acc); });
+void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+                  float* acc) {
+  by_count<kMostDirect>(count, [&]<int kTokens>() {
+    direct_tile<kWidth, kKind, kTokens, kBytes, Sums<kTokens, kBytes>>(layout, block, panel, acc);
+  });
 }
 
 /// Calls the instance of a body for a layout: apply.template operator()<width, kind>().
 template <class Apply>
 MLXCEL_INLINE void by_layout(const CodeLayout& layout, const Apply& apply) {
   if (layout.width == 4) {
-    if (layout.kind == kF32) apply.template operator()<4, kF32>();
-    else if (layout.kind == kF16) apply.template operator()<4, kF16>();
-    else apply.template operator()<4, kBf16>();
+    if (layout.kind == kF32)
+      apply.template operator()<4, kF32>();
+    else if (layout.kind == kF16)
+      apply.template operator()<4, kF16>();
+    else
+      apply.template operator()<4, kBf16>();
   } else {
-    if (layout.kind == kF32) apply.template operator()<8, kF32>();
-    else if (layout.kind == kF16) apply.template operator()<8, kF16>();
-    else apply.template operator()<8, kBf16>();
+    if (layout.kind == kF32)
+      apply.template operator()<8, kF32>();
+    else if (layout.kind == kF16)
+      apply.template operator()<8, kF16>();
+    else
+      apply.template operator()<8, kBf16>();
   }
 }
 
 bool bytes_serve(int width) { return width == 4 ? kBytesServe4 : kBytesServe8; }
 
-void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes, float* acc) {
+void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
+            float* acc) {
   by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
     if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
       if (bytes) return direct_count<kWidth, kKind, true>(layout, block, panel, count, acc);
@@ -448,7 +492,8 @@ void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel
   });
 }
 
-void direct_planes(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, float* acc) {
+void direct_planes(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+                   float* acc) {
   if constexpr (kMostPlanes > 0)
     by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
       if constexpr (kWidth == 4)
@@ -458,7 +503,8 @@ void direct_planes(const CodeLayout& layout, const uint8_t* block, const uint8_t
     });
 }
 
-void spread(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes, uint8_t* scratch) {
+void spread(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
+            uint8_t* scratch) {
   by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
     if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
       if (bytes) return spread_chunks<kWidth, kKind, true>(layout, block, first, last, scratch);
@@ -474,7 +520,8 @@ void expand(const CodeLayout& layout, const uint8_t* block, int first, int last,
 
 template <bool kBytes>
 void tile_count(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, float* acc) {
-  by_count<kMostTokens>(count, [&]<int kTokens>() { scratch_tile<kTokens, kBytes>(scratch, panel, chunks, acc); });
+  by_count<kMostTokens>(count,
+                        [&]<int kTokens>() { scratch_tile<kTokens, kBytes>(scratch, panel, chunks, acc); });
 }
 
 void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, float* acc) {
@@ -484,7 +531,8 @@ void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, b
 }
 
 void dense_tile(const float* scratch, int rows, const float* panel, int count, int columns, float* acc) {
-  by_count<kMostTokens>(count, [&]<int kTokens>() { dense_tokens<kTokens>(scratch, rows, panel, columns, acc); });
+  by_count<kMostTokens>(count,
+                        [&]<int kTokens>() { dense_tokens<kTokens>(scratch, rows, panel, columns, acc); });
 }
 
 constexpr MatmulBodies kMatmul{

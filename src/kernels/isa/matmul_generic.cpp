@@ -1,6 +1,8 @@
 #include "kernels/isa/vector_generic.h"
-// The tier's words come first.
+
+// The order matters: words, functions of them, bodies.
 #include "kernels/isa/vector_math.h"
+
 #include "kernels/isa/matmul_body.h"
 
 namespace mlxcel::kernels {

@@ -8,8 +8,10 @@ namespace mlxcel::kernels {
 
 struct RowwiseBodies {
   /// `rows` rows of `width`; weight may be null.
-  void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int rows, int width, float* out);
-  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int rows, int width, float* out);
+  void (*rms_norm)(const float* x, const float* weight, float eps, float offset, int rows, int width,
+                   float* out);
+  void (*layer_norm)(const float* x, const float* weight, const float* bias, float eps, int rows, int width,
+                     float* out);
   /// `heads` heads of one token; cosines and sines [half], already multiplied by the scale.
   void (*rope)(const float* x, const float* cosines, const float* sines, int heads, int head_dim, int half,
                bool interleaved, float* out);

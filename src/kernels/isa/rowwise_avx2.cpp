@@ -1,7 +1,9 @@
 #if defined(__x86_64__)
 #include "kernels/isa/vector_avx2.h"
-// The tier's words come first.
+
+// The order matters: words, functions of them, bodies.
 #include "kernels/isa/vector_math.h"
+
 #include "kernels/isa/rowwise_body.h"
 
 namespace mlxcel::kernels {

@@ -44,7 +44,8 @@ void rms_norm(const float* x, const float* weight, float eps, float offset, int 
   }
 }
 
-void layer_norm(const float* x, const float* weight, const float* bias, float eps, int rows, int width, float* out) {
+void layer_norm(const float* x, const float* weight, const float* bias, float eps, int rows, int width,
+                float* out) {
   for (int r = 0; r < rows; ++r, x += width, out += width) {
     const float mean = row_sum(x, width, [](F v, int) { return v; }) / static_cast<float>(width);
     const F middle = set1(mean);
@@ -69,8 +70,8 @@ void layer_norm(const float* x, const float* weight, const float* bias, float ep
   }
 }
 
-void rope(const float* x, const float* cosines, const float* sines, int heads, int head_dim, int half, bool interleaved,
-          float* out) {
+void rope(const float* x, const float* cosines, const float* sines, int heads, int head_dim, int half,
+          bool interleaved, float* out) {
   for (int h = 0; h < heads; ++h, x += head_dim, out += head_dim) {
     if (interleaved) {
       for (int i = 0; i < half; ++i) {
@@ -96,7 +97,8 @@ void activate(const float* x, int activation, size_t count, float* out) {
 }
 
 void gate(const float* gates, const float* up, int activation, size_t count, float* out) {
-  row_map(gates, count, out, [&](F v, size_t i, int n) { return mul(activated(v, activation), load_part(up + i, n)); });
+  row_map(gates, count, out,
+          [&](F v, size_t i, int n) { return mul(activated(v, activation), load_part(up + i, n)); });
 }
 
 constexpr mlxcel::kernels::RowwiseBodies kRowwise{

@@ -45,11 +45,17 @@ MLXCEL_INLINE I add_i(I a, I b) { return _mm256_add_epi32(a, b); }
 MLXCEL_INLINE I and_i(I a, I b) { return _mm256_and_si256(a, b); }
 MLXCEL_INLINE I max_i(I a, I b) { return _mm256_max_epi32(a, b); }
 template <int N>
-MLXCEL_INLINE I shift_right(I a) { return _mm256_srli_epi32(a, N); }
+MLXCEL_INLINE I shift_right(I a) {
+  return _mm256_srli_epi32(a, N);
+}
 template <int N>
-MLXCEL_INLINE I shift_left(I a) { return _mm256_slli_epi32(a, N); }
+MLXCEL_INLINE I shift_left(I a) {
+  return _mm256_slli_epi32(a, N);
+}
 template <int N>
-MLXCEL_INLINE I shift_right16(I a) { return _mm256_srli_epi16(a, N); }
+MLXCEL_INLINE I shift_right16(I a) {
+  return _mm256_srli_epi16(a, N);
+}
 /// sum + a.lo * b.lo + a.hi * b.hi per lane, lanes as pairs of int16, all in int32.
 MLXCEL_INLINE I dot2(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 MLXCEL_INLINE F to_float(I a) { return _mm256_cvtepi32_ps(a); }
@@ -112,42 +118,48 @@ MLXCEL_INLINE I settle_planes(I high, I low) {
 // GCC 12 gathers the broadcasts of all tokens first and then spills the sums: half the speed.
 MLXCEL_INLINE void step_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   I a, b;
-  __asm__("vpbroadcastd %6, %3\n\tvpmaddwd %4, %3, %2\n\tvpmaddwd %5, %3, %3\n\tvpaddd %2, %0, %0\n\tvpaddd %3, %1, %1"
-          : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
-          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+  __asm__(
+      "vpbroadcastd %6, %3\n\tvpmaddwd %4, %3, %2\n\tvpmaddwd %5, %3, %3\n\tvpaddd %2, %0, %0\n\tvpaddd %3, "
+      "%1, %1"
+      : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
+      : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t (*)[4]>(x)));
 }
 MLXCEL_INLINE void step_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   I a, b;
-  __asm__("vpbroadcastd %6, %3\n\tvpmaddubsw %3, %4, %2\n\tvpmaddubsw %3, %5, %3\n\tvpaddw %2, %0, %0\n\tvpaddw %3, %1, %1"
-          : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
-          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+  __asm__(
+      "vpbroadcastd %6, %3\n\tvpmaddubsw %3, %4, %2\n\tvpmaddubsw %3, %5, %3\n\tvpaddw %2, %0, %0\n\tvpaddw "
+      "%3, %1, %1"
+      : "+x"(s0), "+x"(s1), "=&x"(a), "=&x"(b)
+      : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t (*)[4]>(x)));
 }
 /// The first step: s0 and s1 need no zero before it.
 MLXCEL_INLINE void start_pairs(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   __asm__("vpbroadcastd %4, %1\n\tvpmaddwd %2, %1, %0\n\tvpmaddwd %3, %1, %1"
           : "=&x"(s0), "=&x"(s1)
-          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t (*)[4]>(x)));
 }
 MLXCEL_INLINE void start_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   __asm__("vpbroadcastd %4, %1\n\tvpmaddubsw %1, %2, %0\n\tvpmaddubsw %1, %3, %1"
           : "=&x"(s0), "=&x"(s1)
-          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t(*)[4]>(x)));
+          : "x"(w0), "x"(w1), "m"(*reinterpret_cast<const uint8_t (*)[4]>(x)));
 }
 /// acc (two vectors) += sums * tail[0, 1] * scale, then += tail[2, 3] * total. The sums of a tile fill the
 /// registers, so everything else stays in memory.
-MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total, float* acc) {
+MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total,
+                              float* acc) {
   struct Vector {
     float lane[kLanes];
   };
   const auto* const t = reinterpret_cast<const Vector*>(tail);
   auto* const a = reinterpret_cast<Vector*>(acc);
   F b;
-  __asm__("vcvtdq2ps %0, %0\n\tvcvtdq2ps %1, %1\n\tvmulps %5, %0, %0\n\tvmulps %6, %1, %1\n\t"
-          "vbroadcastss %9, %2\n\tvfmadd213ps %3, %2, %0\n\tvfmadd213ps %4, %2, %1\n\t"
-          "vbroadcastss %10, %2\n\tvfmadd231ps %7, %2, %0\n\tvfmadd231ps %8, %2, %1\n\t"
-          "vmovups %0, %3\n\tvmovups %1, %4"
-          : "+x"(s0), "+x"(s1), "=&x"(b), "+m"(a[0]), "+m"(a[1])
-          : "m"(t[0]), "m"(t[1]), "m"(t[2]), "m"(t[3]), "m"(*scale), "m"(*total));
+  __asm__(
+      "vcvtdq2ps %0, %0\n\tvcvtdq2ps %1, %1\n\tvmulps %5, %0, %0\n\tvmulps %6, %1, %1\n\t"
+      "vbroadcastss %9, %2\n\tvfmadd213ps %3, %2, %0\n\tvfmadd213ps %4, %2, %1\n\t"
+      "vbroadcastss %10, %2\n\tvfmadd231ps %7, %2, %0\n\tvfmadd231ps %8, %2, %1\n\t"
+      "vmovups %0, %3\n\tvmovups %1, %4"
+      : "+x"(s0), "+x"(s1), "=&x"(b), "+m"(a[0]), "+m"(a[1])
+      : "m"(t[0]), "m"(t[1]), "m"(t[2]), "m"(t[3]), "m"(*scale), "m"(*total));
 }
 MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
   F a;

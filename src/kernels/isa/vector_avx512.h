@@ -43,11 +43,17 @@ MLXCEL_INLINE I add_i(I a, I b) { return _mm512_add_epi32(a, b); }
 MLXCEL_INLINE I and_i(I a, I b) { return _mm512_and_si512(a, b); }
 MLXCEL_INLINE I max_i(I a, I b) { return _mm512_max_epi32(a, b); }
 template <int N>
-MLXCEL_INLINE I shift_right(I a) { return _mm512_srli_epi32(a, N); }
+MLXCEL_INLINE I shift_right(I a) {
+  return _mm512_srli_epi32(a, N);
+}
 template <int N>
-MLXCEL_INLINE I shift_left(I a) { return _mm512_slli_epi32(a, N); }
+MLXCEL_INLINE I shift_left(I a) {
+  return _mm512_slli_epi32(a, N);
+}
 template <int N>
-MLXCEL_INLINE I shift_right16(I a) { return _mm512_srli_epi16(a, N); }
+MLXCEL_INLINE I shift_right16(I a) {
+  return _mm512_srli_epi16(a, N);
+}
 MLXCEL_INLINE I dot2(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
 MLXCEL_INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 MLXCEL_INLINE I to_int(F a) { return _mm512_cvtps_epi32(a); }
@@ -118,7 +124,8 @@ MLXCEL_INLINE void start_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   s0 = s1 = zero_i();
   step_quads(s0, s1, w0, w1, x);
 }
-MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total, float* acc) {
+MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total,
+                              float* acc) {
   const F v0 = mul(to_float(s0), load(tail)), v1 = mul(to_float(s1), load(tail + kLanes));
   const F by = set1(*scale), sum = set1(*total);
   store(acc, fma(load(tail + 2 * kLanes), sum, fma(v0, by, load(acc))));

@@ -50,11 +50,17 @@ MLXCEL_INLINE I add_i(I a, I b) { return a + b; }
 MLXCEL_INLINE I and_i(I a, I b) { return a & b; }
 MLXCEL_INLINE I max_i(I a, I b) { return a > b ? a : b; }
 template <int N>
-MLXCEL_INLINE I shift_right(I a) { return (I)((U)a >> N); }
+MLXCEL_INLINE I shift_right(I a) {
+  return (I)((U)a >> N);
+}
 template <int N>
-MLXCEL_INLINE I shift_left(I a) { return (I)((U)a << N); }
+MLXCEL_INLINE I shift_left(I a) {
+  return (I)((U)a << N);
+}
 template <int N>
-MLXCEL_INLINE I shift_right16(I a) { return (I)((W)a >> N); }
+MLXCEL_INLINE I shift_right16(I a) {
+  return (I)((W)a >> N);
+}
 MLXCEL_INLINE I dot2(I sum, I a, I b) {
   return sum + (((I)((U)a << 16)) >> 16) * (((I)((U)b << 16)) >> 16) + (a >> 16) * (b >> 16);
 }
@@ -92,17 +98,13 @@ MLXCEL_INLINE void store_part(float* p, F v, int n) {
   store(lane, v);
   memcpy(p, lane, sizeof(float) * static_cast<size_t>(n));
 }
-MLXCEL_INLINE float sum(F v) {
-  return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7]));
-}
+MLXCEL_INLINE float sum(F v) { return ((v[0] + v[4]) + (v[2] + v[6])) + ((v[1] + v[5]) + (v[3] + v[7])); }
 MLXCEL_INLINE int32_t max_lane(I v) {
   int32_t most = v[0];
   for (int i = 1; i < kLanes; ++i) most = v[i] > most ? v[i] : most;
   return most;
 }
-MLXCEL_INLINE int32_t sum_i(I v) {
-  return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7];
-}
+MLXCEL_INLINE int32_t sum_i(I v) { return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7]; }
 
 constexpr int kMostTokens = 4, kMostDirect = 4, kMostPlanes = 0;
 constexpr bool kBytesServe4 = false, kBytesServe8 = false;
@@ -129,7 +131,8 @@ MLXCEL_INLINE void start_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   s0 = s1 = zero_i();
   step_quads(s0, s1, w0, w1, x);
 }
-MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total, float* acc) {
+MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total,
+                              float* acc) {
   const F v0 = mul(to_float(s0), load(tail)), v1 = mul(to_float(s1), load(tail + kLanes));
   const F by = set1(*scale), sum = set1(*total);
   store(acc, fma(load(tail + 2 * kLanes), sum, fma(v0, by, load(acc))));

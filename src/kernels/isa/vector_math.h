@@ -62,15 +62,20 @@ enum { kNone, kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
 
 MLXCEL_INLINE F activated(F x, int kind) {
   switch (kind) {
-    case kSilu: return silu(x);
-    case kGelu: return gelu(x);
-    case kGeluTanh: return gelu_tanh(x);
-    case kRelu: return where_less(x, zero(), zero(), x);
+    case kSilu:
+      return silu(x);
+    case kGelu:
+      return gelu(x);
+    case kGeluTanh:
+      return gelu_tanh(x);
+    case kRelu:
+      return where_less(x, zero(), zero(), x);
     case kRelu2: {
       const F positive = where_less(x, zero(), zero(), x);
       return mul(positive, positive);
     }
-    default: return x;
+    default:
+      return x;
   }
 }
 
