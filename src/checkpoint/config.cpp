@@ -67,6 +67,24 @@ void walk(json& value, const Change& change) {
     for (json& inner : value) walk(inner, change);
 }
 
+/// NaN and infinities, as strict_json marks them and as newer transformers write them: {"__float__": "NaN"}.
+std::optional<double> special_number(const json& value) {
+  std::string_view word;
+  if (value.is_string()) {
+    word = value.get_ref<const std::string&>();
+    if (!word.starts_with(kMarkValue)) return std::nullopt;
+    word.remove_prefix(kMarkValue.size());
+  } else if (value.is_object() && value.size() == 1 && value.contains("__float__") &&
+             value["__float__"].is_string()) {
+    word = value["__float__"].get_ref<const std::string&>();
+  }
+  const double infinity = std::numeric_limits<double>::infinity();
+  if (word == "NaN") return std::numeric_limits<double>::quiet_NaN();
+  if (word == "Infinity") return infinity;
+  if (word == "-Infinity") return -infinity;
+  return std::nullopt;
+}
+
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', false, json::error_handler_t::replace);
   if (value.is_number_float() && !std::isfinite(value.get<double>()))
@@ -115,14 +133,7 @@ Config Config::parse(std::string_view text, std::string where) {
     fail(ErrorKind::bad_checkpoint, "{}: expected a JSON object, found {}", document->where,
          shown(document->root));
   walk(document->root, [](json& value) {
-    if (!value.is_string()) return;
-    const std::string& content = value.get_ref<const std::string&>();
-    if (!content.starts_with(kMarkValue)) return;
-    const std::string word = content.substr(kMarkValue.size());
-    const double infinity = std::numeric_limits<double>::infinity();
-    value = word == "NaN"        ? std::numeric_limits<double>::quiet_NaN()
-            : word == "Infinity" ? infinity
-                                 : -infinity;
+    if (const auto number = special_number(value)) value = *number;
   });
   Config config;
   config.node_ = std::make_shared<Node>(Node{document, &document->root, ""});

@@ -78,6 +78,10 @@ TEST(Config, ReadsPythonsSpecialNumbers) {
             "config.json: odd: expected a number within the range of float32, found NaN");
   EXPECT_EQ(c.dump(), R"({"limit":[0.0,Infinity],"low":-Infinity,"odd":NaN,"s":"NaN, Infinity"})");
   EXPECT_EQ(Config::parse(c.dump(), "again").dump(), c.dump());
+  const Config tagged =
+      Config::parse(R"({"limit": [0, {"__float__": "Infinity"}], "o": {"__float__": "x"}})", "c");
+  EXPECT_TRUE(std::isinf(tagged.get<std::vector<float>>("limit")[1]));
+  EXPECT_TRUE(tagged.is_object("o"));
 }
 
 TEST(Config, RemembersWhatWasRead) {
