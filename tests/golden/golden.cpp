@@ -37,6 +37,9 @@ Golden read(const std::filesystem::path& path) {
     const auto sizes = shape.get<std::vector<int>>();
     golden.tensors.push_back({name, Shape(sizes.begin(), sizes.end())});
   }
+  const Json formats = json.value("quantized", Json::object());
+  for (const auto& [name, format] : formats.items())
+    golden.formats[name] = {.mode = QuantMode::affine, .bits = format.at("bits"), .group_size = format.at("group")};
   golden.tokens = json.at("tokens").get<std::vector<int32_t>>();
   golden.positions = json.at("positions").get<std::vector<int>>();
   golden.encoder = json.contains("hidden");
@@ -108,7 +111,7 @@ bool has_arch(const Golden& golden) {
 }
 
 std::unique_ptr<Model> build(const Golden& golden, const std::string& config) {
-  return build_model(Config::parse(config, golden.name), synthetic_source(golden.tensors));
+  return build_model(Config::parse(config, golden.name), source_of(golden.tensors, golden.formats));
 }
 
 Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks) {

@@ -9,7 +9,7 @@
 #include <vector>
 
 #include "models/model.h"
-#include "models/synthetic.h"
+#include "quantized.h"
 #include "state/step.h"
 
 namespace mlxcel::golden {
@@ -25,6 +25,7 @@ struct Golden {
   std::string config;                  // JSON text
   std::vector<std::string> spellings;  // other texts of the same model
   std::vector<TensorShape> tensors;
+  Formats formats;  // of those kept quantised
   std::vector<int32_t> tokens;
   std::vector<int> positions;                // those whose answers are kept
   std::vector<std::vector<float>> expected;  // [positions][vocab or hidden]

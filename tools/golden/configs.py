@@ -94,6 +94,17 @@ YARN_FULL = {"factor": 8.0, "original_max_position_embeddings": 24, "beta_fast":
 
 WINDOW = [{"sliding_window": 6}, {"sliding_window": 8}, {"sliding_window": None}]
 
+# As MLX publishes quantised checkpoints: affine planes, the embedding with more bits.
+FOUR_BITS = {"bits": 4, "group": 32, "embedding_bits": 8}
+EIGHT_BITS = {"bits": 8, "group": 64, "embedding_bits": 4}
+
+
+def quantized(config, bits=FOUR_BITS, **changes):
+    return {"config": {**config, "hidden_size": 64, "intermediate_size": 96, **changes,
+                       "quantization": {"group_size": bits["group"], "bits": bits["bits"]}},
+            "quantize": bits, "also_saved": False}
+
+
 CASES = {
     # llama ----------------------------------------------------------------------------------------------
     "llama-gqa": {
@@ -151,6 +162,10 @@ CASES = {
         "reference_type": "ministral", "also_saved": False,
         "mutants": [{"sliding_window": 4}, {"sliding_window": 6}, {"layer_types": ["full_attention"] * 3}],
     },
+    "llama-q4": {
+        **quantized(LLAMA, num_attention_heads=4, head_dim=24, num_hidden_layers=2, attention_bias=True, mlp_bias=True),
+        "mutants": [{"rope_theta": 20000.0}],
+    },
     # mistral --------------------------------------------------------------------------------------------
     "mistral-window": {
         "config": {**MISTRAL},
@@ -179,6 +194,10 @@ CASES = {
         "config": {**QWEN2, "num_attention_heads": 3, "num_key_value_heads": 3, "num_hidden_layers": 2,
                    "rope_scaling": {"type": "yarn", "factor": 4.0, "original_max_position_embeddings": 32}},
         "mutants": [{"rope_scaling": None}],
+    },
+    "qwen2-q8": {
+        **quantized(QWEN2, EIGHT_BITS, intermediate_size=192, num_attention_heads=4, num_key_value_heads=4),
+        "mutants": [{"rope_theta": 10000.0}],
     },
     # qwen3 ----------------------------------------------------------------------------------------------
     "qwen3-tied": {
@@ -223,6 +242,10 @@ CASES = {
         "config": {**QWEN3_MOE, "num_hidden_layers": 1, "num_experts": 6, "num_experts_per_tok": 2}, "names": "mlx",
         "mutants": [{"num_experts_per_tok": 3}],
     },
+    "qwen3_moe-q4": {
+        **quantized(QWEN3_MOE, num_attention_heads=4, head_dim=16, moe_intermediate_size=32, num_hidden_layers=2),
+        "mutants": [{"norm_topk_prob": False}, {"num_experts_per_tok": 4}],
+    },
     # gemma3_text ----------------------------------------------------------------------------------------
     "gemma3_text-pattern": {
         "config": {**GEMMA3},
@@ -256,6 +279,10 @@ CASES = {
         "mutants": [{"final_logit_softcapping": None},
                     {"final_logit_softcapping": 2.5}],
     },
+    "gemma3_text-q4": {
+        **quantized(GEMMA3, head_dim=24, num_hidden_layers=3, num_attention_heads=4, query_pre_attn_scalar=256),
+        "mutants": [{"sliding_window": 5}, {"query_pre_attn_scalar": 160}],
+    },
     # gpt2 -----------------------------------------------------------------------------------------------
     "gpt2-published": {
         # The published checkpoints carry neither the prefix nor lm_head, but the causal-mask buffers.
@@ -273,6 +300,12 @@ CASES = {
     "gpt2-layer-scale": {
         "config": {**GPT2, "n_layer": 3, "scale_attn_by_inverse_layer_idx": True},
         "mutants": [{"scale_attn_by_inverse_layer_idx": False}, {"scale_attn_weights": False}],
+    },
+    "gpt2-q4": {
+        # MLX keeps these linear, not Conv1D: [out, in].
+        "config": {**GPT2, "n_embd": 64, "n_head": 4, "n_inner": 96,
+                   "quantization": {"group_size": 32, "bits": 4}}, "names": "mlx", "quantize": FOUR_BITS,
+        "also_saved": False, "mutants": [{"n_head": 2}],
     },
     # mamba2 ---------------------------------------------------------------------------------------------
     "mamba2-one-group": {
@@ -298,6 +331,10 @@ CASES = {
         "config": {**MAMBA2, "num_hidden_layers": 1, "n_groups": 5}, "names": "mlx", "also_saved": False,
         "mutants": [{"layer_norm_epsilon": 0.5}],
     },
+    "mamba2-q4": {
+        **quantized(MAMBA2, num_heads=8, head_dim=16, n_groups=2, num_hidden_layers=2), "names": "mlx",
+        "mutants": [{"layer_norm_epsilon": 0.5}],
+    },
     # bert -----------------------------------------------------------------------------------------------
     "bert-plain": {
         "config": {**BERT},
@@ -307,6 +344,10 @@ CASES = {
         "config": {**BERT, "hidden_act": "gelu_new", "num_hidden_layers": 3, "num_attention_heads": 4,
                    "layer_norm_eps": 0.02, "type_vocab_size": 1},
         "mutants": [{"num_attention_heads": 3}, {"layer_norm_eps": 1e-12}],
+    },
+    "bert-q8": {
+        **quantized(BERT, {"bits": 8, "group": 32, "embedding_bits": 8}, num_attention_heads=4),
+        "mutants": [{"num_attention_heads": 8}, {"hidden_act": "relu"}],
     },
     "bert-masked-lm": {
         # As published: a `bert.` prefix, a language-model head that embeddings have no use for, position ids, and

@@ -22,7 +22,7 @@ from safetensors import safe_open
 from safetensors.torch import save_file
 
 from configs import CASES
-from synthetic import values
+from synthetic import affine_values, values
 
 TOKENS = 40
 STORED = 12  # positions whose logits are kept
@@ -78,6 +78,12 @@ def published_names(case, config, folder):
                 add(f"{found[1]}.switch_mlp.{found[3]}", [count, *shape], lambda x, n=names: dict(zip(n, x)))
         elif scheme == "mlx" and name.endswith("conv1d.weight"):  # channels last
             add(name, [shape[0], shape[2], 1], lambda x, n=name: {n: x.transpose(0, 2, 1)})
+        elif scheme == "mlx" and name.startswith("transformer."):  # linear layers in place of Conv1D
+            own = name.replace("transformer.", "model.", 1)
+            if len(shape) == 2 and ".h." in name:
+                add(own, shape[::-1], lambda x, n=name: {n: x.T})
+            else:
+                add(own, shape, lambda x, n=name: {n: x})
         elif scheme == "gpt2_published":
             add(name.removeprefix("transformer."), shape, lambda x, n=name: {n: x})
         elif scheme == "bert_published":
@@ -92,6 +98,14 @@ def published_names(case, config, folder):
     if scheme == "bert_published":
         add("bert.embeddings.position_ids", [1, config["max_position_embeddings"]], lambda x: {})
     return dict(sorted(tensors.items())), fill
+
+
+def quantized(case, name, shape):
+    """How a weight of a quantised case is kept; nothing for what stays dense."""
+    planes = case.get("quantize")
+    if not planes or len(shape) < 2 or shape[-1] % planes["group"] or "conv1d" in name:
+        return None
+    return {"bits": planes["embedding_bits"] if "embed" in name else planes["bits"], "group": planes["group"]}
 
 
 def sixteen_bits(module, inputs):
@@ -119,7 +133,9 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
         parsed.save_pretrained(folder)
         state = {}
         for name, shape in tensors.items():
-            for part, array in fill[name](values(name, shape)).items():
+            planes = quantized(case, name, shape)
+            filled = affine_values(name, shape, **planes) if planes else values(name, shape)
+            for part, array in fill[name](filled).items():
                 state[part] = torch.from_numpy(np.ascontiguousarray(array))
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         model, info = kind.from_pretrained(
@@ -194,6 +210,8 @@ def generate(name, case):
         if not margins or min(margins) > 2e-3:
             break
     assert np.isfinite(golden).all()
+    keep = sorted({0, 1, 2, length // 4, length - 1} |
+                  set(np.random.default_rng(seed + 1).permutation(length)[:STORED - 4].tolist()))
 
     spellings = [merge(config, patch) for patch in case.get("also", [])]
     if case.get("also_saved", True):
@@ -204,7 +222,7 @@ def generate(name, case):
 
     mutants, report = [], []
     for patch in case["mutants"]:
-        moved = distance(encoder, golden, run(case, merge(config, patch), tensors, fill, tokens))
+        moved = distance(encoder, golden[keep], run(case, merge(config, patch), tensors, fill, tokens)[keep])
         report.append(f"{json.dumps(patch)} {moved:.3f}")
         assert moved > (1e-2 if encoder else SENSITIVITY), f"{name}: mutant {patch} moves only {moved}"
         mutants.append({"patch": patch, "distance": float(f"{moved:.4g}")})
@@ -226,14 +244,14 @@ def generate(name, case):
         report.append(f"shifted positions {moved:.3f}")
         assert moved > (1e-2 if encoder else SENSITIVITY), f"{name}: positions move only {moved}"
 
-    keep = sorted({0, 1, 2, length // 4, length - 1} |
-                  set(np.random.default_rng(seed + 1).permutation(length)[:STORED - 4].tolist()))
+    planes = {name: quantized(case, name, shape) for name, shape in tensors.items() if quantized(case, name, shape)}
     body = {
         "name": name,
         "reference": f"transformers {transformers.__version__} {model_class(case, config).__name__}",
         "config": config,
         "spellings": spellings,
         "tensors": tensors,
+        **({"quantized": planes} if planes else {}),
         "tokens": tokens,
         "positions": keep,
         ("hidden" if encoder else "logits"): rounded(golden[keep]),

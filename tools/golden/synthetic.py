@@ -12,14 +12,19 @@ def fnv1a(name: str) -> int:
     return key
 
 
-def uniform(name: str, count: int) -> np.ndarray:
-    """float32 in [-1, 1)."""
+def draws(name: str, count: int) -> np.ndarray:
+    """24 random bits each."""
     with np.errstate(over="ignore"):
         z = np.uint64(fnv1a(name)) + (np.arange(count, dtype=np.uint64) + np.uint64(1)) * np.uint64(0x9E3779B97F4A7C15)
         z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
         z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
         z = z ^ (z >> np.uint64(31))
-    return (z >> np.uint64(40)).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)
+    return z >> np.uint64(40)
+
+
+def uniform(name: str, count: int) -> np.ndarray:
+    """float32 in [-1, 1)."""
+    return draws(name, count).astype(np.float32) * np.float32(2.0**-23) - np.float32(1)
 
 
 def values(name: str, shape) -> np.ndarray:
@@ -38,5 +43,22 @@ def values(name: str, shape) -> np.ndarray:
         out = f32(0.5) * u
     else:
         out = f32(np.sqrt(3.0 / shape[-1])) * u
+    assert out.dtype == np.float32
+    return out.reshape(shape)
+
+
+def affine_values(name: str, shape, bits: int, group: int) -> np.ndarray:
+    """The float32 values of a weight kept as affine codes with float16 scales and biases: the same as
+    tests/golden/quantized.cpp, bit for bit."""
+    f32 = np.float32
+    count = int(np.prod(shape, dtype=np.int64))
+    top = f32((1 << bits) - 1)
+    codes = (draws(name, count) & np.uint64((1 << bits) - 1)).astype(np.float32).reshape(-1, group)
+    reach = f32(0.5) if "embed" in name else f32(np.sqrt(3.0 / shape[-1]))
+    width = f32(2) * reach / top
+    scales = (width + width * f32(0.25) * uniform(name + ".scales", count // group)).astype(np.float16).astype(f32)
+    middle = f32(-0.5) * top * scales
+    biases = (middle + middle * f32(0.1) * uniform(name + ".biases", count // group)).astype(np.float16).astype(f32)
+    out = codes * scales[:, None] + biases[:, None]
     assert out.dtype == np.float32
     return out.reshape(shape)
