@@ -28,9 +28,12 @@ std::filesystem::path pooling_folder(const std::filesystem::path& model) {
   if (!modules.is_array()) fail(ErrorKind::bad_checkpoint, "{}: expected an array of modules", modules_path.string());
   std::filesystem::path folder = model / "1_Pooling";
   for (const auto& module : modules) {
-    const std::string type = module.is_object() ? module.value("type", "") : "";
+    const auto word = [&](const char* key) -> std::string {
+      return module.is_object() && module.contains(key) && module[key].is_string() ? module[key].get<std::string>() : "";
+    };
+    const std::string type = word("type");
     if (type.ends_with(".Pooling")) {
-      const std::filesystem::path name = module.value("path", "1_Pooling");
+      const std::filesystem::path name = word("path");
       if (name.is_absolute() || name.string().find("..") != std::string::npos)
         fail(ErrorKind::bad_checkpoint, "{}: pooling path \"{}\" leaves the model", modules_path.string(), name.string());
       folder = model / name;

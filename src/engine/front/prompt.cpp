@@ -22,7 +22,8 @@ std::string content_text(const nlohmann::json& content) {
   std::string text;
   if (content.is_array())
     for (const auto& part : content)
-      if (part.is_object() && part.value("type", "") == "text" && part.contains("text") && part["text"].is_string())
+      if (part.is_object() && part.contains("type") && part["type"] == "text" && part.contains("text") &&
+          part["text"].is_string())
         text += part["text"].get<std::string>();
   return text;
 }
