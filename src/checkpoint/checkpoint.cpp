@@ -39,9 +39,9 @@ Checkpoint open_gguf(const fs::path& path) {
   Checkpoint out;
   out.path = contents.first;
   out.format = Checkpoint::Format::gguf;
-  const std::string json = gguf_config_json(contents);
-  out.config = Config::parse(json, contents.first.string());
-  out.source = gguf_source(contents, json);
+  const ConfigDraft config = gguf_config(contents);
+  out.config = Config::parse(config.json(), contents.first.string());
+  out.source = gguf_source(contents, config);
   out.file_bytes = contents.file_bytes;
   std::set<int> eos;
   for (const char* key :

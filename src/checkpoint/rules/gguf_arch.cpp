@@ -5,7 +5,6 @@
 #include <array>
 #include <cmath>
 #include <limits>
-#include <nlohmann/json.hpp>
 #include <set>
 #include <utility>
 
@@ -18,8 +17,6 @@
 namespace mlxcel {
 
 namespace {
-
-using json = nlohmann::json;
 
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
 
@@ -47,25 +44,25 @@ double as_written(double value) {
   return std::stod(fmt::format("{}", narrow));
 }
 
-void read_keys(const GgufFacts& facts, std::span<const GgufKey> keys, json& config) {
+void read_keys(const GgufFacts& facts, std::span<const GgufKey> keys, ConfigDraft& config) {
   for (const GgufKey& key : keys) {
     const std::string name = facts.prefix + key.gguf;
     if (key.kind == GgufKey::Kind::integer) {
-      if (const auto value = uniform_integer(facts.file.metadata, name)) config[key.hf] = *value;
+      if (const auto value = uniform_integer(facts.file.metadata, name)) config.set(key.hf, *value);
     } else if (const auto value = gguf_number(facts.file.metadata, name)) {
-      config[key.hf] = as_written(*value);
+      config.set(key.hf, as_written(*value));
     }
     if (key.required && !config.contains(key.hf))
       fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: missing", facts.file.first.string(), name);
   }
 }
 
-void read_special_ids(const GgufMetadata& metadata, json& config) {
+void read_special_ids(const GgufMetadata& metadata, ConfigDraft& config) {
   constexpr std::pair<const char*, const char*> ids[] = {{"tokenizer.ggml.bos_token_id", "bos_token_id"},
                                                          {"tokenizer.ggml.eos_token_id", "eos_token_id"},
                                                          {"tokenizer.ggml.padding_token_id", "pad_token_id"}};
   for (const auto& [gguf, hf] : ids)
-    if (const auto id = gguf_integer(metadata, gguf, 0, kMaxInt)) config[hf] = *id;
+    if (const auto id = gguf_integer(metadata, gguf, 0, kMaxInt)) config.set(hf, *id);
 }
 
 /// Undoes a change on dense values; f32 out.
@@ -221,7 +218,7 @@ const GgufArch* find_gguf_arch(std::string_view name) {
   return found == table.end() ? nullptr : *found;
 }
 
-std::string gguf_config_json(const GgufContents& file) {
+ConfigDraft gguf_config(const GgufContents& file) {
   const std::string path = file.first.string();
   const auto name = gguf_string(file.metadata, "general.architecture");
   if (!name) fail(ErrorKind::bad_checkpoint, "{}: GGUF key general.architecture: missing", path);
@@ -234,25 +231,29 @@ std::string gguf_config_json(const GgufContents& file) {
          known_to_gguf(*name) ? "GGUF files of this family are not mapped yet; use a safetensors folder"
                               : "unknown architecture");
   const GgufFacts facts{file, *name + "."};
-  json config = {{"model_type", arch->model_type}, {"architectures", {arch->hf_class}}};
+  ConfigDraft config;
+  config.set("model_type", arch->model_type);
+  config.set("architectures", std::vector<std::string>{arch->hf_class});
   read_keys(facts, arch->keys, config);
   read_special_ids(file.metadata, config);
   const auto embedding = file.tensors.find("token_embd.weight");
   if (embedding == file.tensors.end() || embedding->second.shape.size() != 2)
     fail(ErrorKind::bad_checkpoint, "{}: token_embd.weight: expected a matrix, found {}", path,
          embedding == file.tensors.end() ? "nothing" : to_string(embedding->second.shape));
-  config["vocab_size"] = embedding->second.shape[0];
-  config["tie_word_embeddings"] = !facts.has_tensor("output.weight");
+  config.set("vocab_size", embedding->second.shape[0]);
+  config.set("tie_word_embeddings", !facts.has_tensor("output.weight"));
   if (arch->complete) arch->complete(facts, config);
-  return config.dump();
+  return config;
 }
 
-std::shared_ptr<Source> gguf_source(const GgufContents& file, const std::string& config_json) {
+std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft& config) {
   const GgufArch* arch = find_gguf_arch(gguf_string(file.metadata, "general.architecture").value_or(""));
   if (!arch) fail(ErrorKind::internal, "{}: no table for its architecture", file.first.string());
-  const json config = json::parse(config_json);
-  const int heads = config.value("num_attention_heads", 0);
-  return std::make_shared<GgufSource>(file, *arch, heads, config.value("num_key_value_heads", heads));
+  const auto heads_of = [&](const char* key, int fallback) {
+    return config.contains(key) ? static_cast<int>(config.integer(key)) : fallback;
+  };
+  const int heads = heads_of("num_attention_heads", 0);
+  return std::make_shared<GgufSource>(file, *arch, heads, heads_of("num_key_value_heads", heads));
 }
 
 }  // namespace mlxcel

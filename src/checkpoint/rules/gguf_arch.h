@@ -6,13 +6,13 @@
 
 #include <functional>
 #include <memory>
-#include <nlohmann/json_fwd.hpp>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "checkpoint/formats/gguf_file.h"
+#include "checkpoint/rules/config_draft.h"
 #include "checkpoint/source.h"
 
 namespace mlxcel {
@@ -57,21 +57,21 @@ struct GgufArch {
   std::span<const GgufKey> keys;
   std::span<const GgufName> names;
   /// What no table row says: constants, values that depend on others. May be null.
-  void (*complete)(const GgufFacts& facts, nlohmann::json& config) = nullptr;
+  void (*complete)(const GgufFacts& facts, ConfigDraft& config) = nullptr;
 };
 
 const GgufArch* find_gguf_arch(std::string_view name);
 /// Architectures that exist in the format (to tell "not mapped yet" from "unknown").
 bool known_to_gguf(std::string_view name);
 
-/// config.json text of the file; unsupported for an architecture without a table.
-std::string gguf_config_json(const GgufContents& file);
+/// The configuration in the Hugging Face spelling; unsupported for an architecture without a table.
+ConfigDraft gguf_config(const GgufContents& file);
 /// The file's tensors under Hugging Face names. bad_checkpoint for tensors no table row names.
-std::shared_ptr<Source> gguf_source(const GgufContents& file, const std::string& config_json);
+std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft& config);
 
 // Rows that the decoders of the llama kind share (gguf_decoder_rows.cpp), for use in their tables.
 std::span<const GgufKey> gguf_decoder_keys();
 /// head_dim, rope_theta, rope_scaling, partial_rotary_factor.
-void complete_gguf_rope(const GgufFacts& facts, nlohmann::json& config);
+void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config);
 
 }  // namespace mlxcel

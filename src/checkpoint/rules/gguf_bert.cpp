@@ -1,5 +1,4 @@
 // bert: encoders for embeddings. Pooling stays in the metadata (bert.pooling_type).
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
@@ -34,11 +33,11 @@ constexpr GgufName kNames[] = {
     {"blk.#.layer_output_norm.*", "encoder.layer.#.output.LayerNorm.*"},
 };
 
-void complete(const GgufFacts& facts, nlohmann::json& config) {
+void complete(const GgufFacts& facts, ConfigDraft& config) {
   const auto types = facts.file.tensors.find("token_types.weight");
-  config["type_vocab_size"] = types == facts.file.tensors.end() ? 0 : types->second.shape[0];
-  config["hidden_act"] = "gelu";
-  config["position_embedding_type"] = "absolute";
+  config.set("type_vocab_size", types == facts.file.tensors.end() ? 0 : types->second.shape[0]);
+  config.set("hidden_act", "gelu");
+  config.set("position_embedding_type", "absolute");
   config.erase("tie_word_embeddings");
 }
 

@@ -1,5 +1,4 @@
 // gemma3 (text). Every norm weight holds the +1 that the model adds, so it is taken off again.
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -27,23 +26,22 @@ constexpr GgufName kNames[] = {
     {"blk.#.ffn_down.weight", "model.layers.#.mlp.down_proj.weight"},
 };
 
-void complete(const GgufFacts& facts, nlohmann::json& config) {
-  if (!config.contains("rope_theta")) config["rope_theta"] = 1e6;
+void complete(const GgufFacts& facts, ConfigDraft& config) {
+  if (!config.contains("rope_theta")) config.set("rope_theta", 1e6);
   complete_gguf_rope(facts, config);
-  const auto layers = config["num_hidden_layers"].get<int64_t>();
-  const auto hidden = config["hidden_size"].get<int64_t>(),
-             heads = config["num_attention_heads"].get<int64_t>();
-  config["hidden_activation"] = "gelu_pytorch_tanh";
+  const auto layers = config.integer("num_hidden_layers");
+  const auto hidden = config.integer("hidden_size"), heads = config.integer("num_attention_heads");
+  config.set("hidden_activation", "gelu_pytorch_tanh");
   // The format leaves these three to the reader; llama.cpp's graph has them as the published models do.
-  config["sliding_window_pattern"] =
-      facts.integer("attention.sliding_window_pattern", 1, 1 << 16).value_or(6);
-  config["rope_local_base_freq"] = facts.number("rope.freq_base_swa").value_or(10000.0);
+  config.set("sliding_window_pattern",
+             facts.integer("attention.sliding_window_pattern", 1, 1 << 16).value_or(6));
+  config.set("rope_local_base_freq", facts.number("rope.freq_base_swa").value_or(10000.0));
   const bool largest = layers == 62;  // 27B scales queries by width / heads, the others by the head
-  config["query_pre_attn_scalar"] = largest ? hidden / heads : config["head_dim"].get<int64_t>();
+  config.set("query_pre_attn_scalar", largest ? hidden / heads : config.integer("head_dim"));
   if (const auto window = facts.integer("attention.sliding_window", 1, int64_t{1} << 30))
-    config["sliding_window"] = *window;
+    config.set("sliding_window", *window);
   if (const auto cap = facts.number("final_logit_softcapping"); cap && *cap > 0)
-    config["final_logit_softcapping"] = *cap;
+    config.set("final_logit_softcapping", *cap);
 }
 
 }  // namespace

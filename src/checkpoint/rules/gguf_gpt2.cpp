@@ -1,6 +1,5 @@
 // gpt2. The converter transposed the Conv1D matrices to [out, in], so the names are the ones under which MLX
 // exports hold them in that layout ("model.h.…"); the published [in, out] ones have no "model." in front.
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -32,9 +31,9 @@ constexpr GgufName kNames[] = {
     {"blk.#.ffn_down.*", "model.h.#.mlp.c_proj.*"},
 };
 
-void complete(const GgufFacts&, nlohmann::json& config) {
-  config["n_ctx"] = config["n_positions"];
-  config["activation_function"] = "gelu_new";
+void complete(const GgufFacts&, ConfigDraft& config) {
+  config.set("n_ctx", config.integer("n_positions"));
+  config.set("activation_function", "gelu_new");
 }
 
 }  // namespace

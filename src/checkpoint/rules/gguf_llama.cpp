@@ -1,5 +1,4 @@
 // llama: Llama, Mistral, SmolLM. q and k rows are stored for adjacent-pair rotation.
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
@@ -27,15 +26,15 @@ constexpr GgufName kNames[] = {
     {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
 };
 
-void complete(const GgufFacts& facts, nlohmann::json& config) {
+void complete(const GgufFacts& facts, ConfigDraft& config) {
   if (facts.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
     fail(ErrorKind::unsupported,
          "{}: general.architecture \"llama\" with experts (mixtral) is not mapped yet",
          facts.file.first.string());
   complete_gguf_rope(facts, config);
-  config["hidden_act"] = "silu";
-  config["attention_bias"] = facts.has_tensor("blk.0.attn_q.bias");
-  config["mlp_bias"] = facts.has_tensor("blk.0.ffn_gate.bias");
+  config.set("hidden_act", "silu");
+  config.set("attention_bias", facts.has_tensor("blk.0.attn_q.bias"));
+  config.set("mlp_bias", facts.has_tensor("blk.0.ffn_gate.bias"));
 }
 
 }  // namespace

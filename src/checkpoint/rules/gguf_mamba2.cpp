@@ -1,6 +1,5 @@
 // mamba2. ssm_a holds -exp(A_log); the convolution comes as [channels, taps], ssm_d and ssm_a as [heads, 1].
 #include <limits>
-#include <nlohmann/json.hpp>
 
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
@@ -36,24 +35,24 @@ constexpr GgufName kNames[] = {
     {"blk.#.ssm_out.*", "backbone.layers.#.mixer.out_proj.*"},
 };
 
-void complete(const GgufFacts& facts, nlohmann::json& config) {
+void complete(const GgufFacts& facts, ConfigDraft& config) {
   const auto inner = facts.integer("ssm.inner_size", 1, int64_t{1} << 30);
-  const auto heads = config["num_heads"].get<int64_t>(), hidden = config["hidden_size"].get<int64_t>();
+  const auto heads = config.integer("num_heads"), hidden = config.integer("hidden_size");
   if (!inner || heads < 1 || hidden < 1 || *inner % heads != 0 || *inner % hidden != 0)
     fail(ErrorKind::bad_checkpoint,
          "{}: GGUF key mamba2.ssm.inner_size: expected a multiple of {} heads and of {}",
          facts.file.first.string(), heads, hidden);
-  config["head_dim"] = *inner / heads;
-  config["expand"] = *inner / hidden;
-  config["hidden_act"] = "silu";
-  config["use_conv_bias"] = facts.has_tensor("blk.0.ssm_conv1d.bias");
-  config["use_bias"] = facts.has_tensor("blk.0.ssm_in.bias");
+  config.set("head_dim", *inner / heads);
+  config.set("expand", *inner / hidden);
+  config.set("hidden_act", "silu");
+  config.set("use_conv_bias", facts.has_tensor("blk.0.ssm_conv1d.bias"));
+  config.set("use_bias", facts.has_tensor("blk.0.ssm_in.bias"));
   // Not in the format: llama.cpp's graph applies softplus to dt without limits.
-  config["time_step_limit"] = {0.0, std::numeric_limits<float>::max()};
-  config["norm_before_gate"] = false;
-  config["rms_norm"] = true;
-  config["residual_in_fp32"] = true;
-  config["chunk_size"] = 256;
+  config.set("time_step_limit", std::vector<double>{0.0, std::numeric_limits<float>::max()});
+  config.set("norm_before_gate", false);
+  config.set("rms_norm", true);
+  config.set("residual_in_fp32", true);
+  config.set("chunk_size", 256);
 }
 
 }  // namespace

@@ -1,13 +1,10 @@
 // qwen2, qwen3, qwen3moe. Experts arrive stacked, under the names that parts ask for.
-#include <nlohmann/json.hpp>
 
 #include "checkpoint/rules/gguf_tables.h"
 
 namespace mlxcel {
 
 namespace {
-
-using json = nlohmann::json;
 
 constexpr GgufName kNames[] = {
     {"token_embd.weight", "model.embed_tokens.weight"},
@@ -32,22 +29,22 @@ constexpr GgufName kNames[] = {
     {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
 };
 
-void complete_qwen2(const GgufFacts& facts, json& config) {
+void complete_qwen2(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_rope(facts, config);
-  config["hidden_act"] = "silu";
-  config["use_sliding_window"] = false;
+  config.set("hidden_act", "silu");
+  config.set("use_sliding_window", false);
 }
 
-void complete_qwen3(const GgufFacts& facts, json& config) {
+void complete_qwen3(const GgufFacts& facts, ConfigDraft& config) {
   complete_qwen2(facts, config);
-  config["attention_bias"] = facts.has_tensor("blk.0.attn_q.bias");
+  config.set("attention_bias", facts.has_tensor("blk.0.attn_q.bias"));
 }
 
-void complete_qwen3moe(const GgufFacts& facts, json& config) {
+void complete_qwen3moe(const GgufFacts& facts, ConfigDraft& config) {
   complete_qwen3(facts, config);
-  config["decoder_sparse_step"] = 1;
-  config["mlp_only_layers"] = json::array();
-  config["norm_topk_prob"] = true;  // fixed for this architecture in llama.cpp's graph
+  config.set("decoder_sparse_step", 1);
+  config.set("mlp_only_layers", std::vector<double>{});
+  config.set("norm_topk_prob", true);  // fixed for this architecture in llama.cpp's graph
 }
 
 // The shared decoder keys and the experts' own.
