@@ -133,15 +133,20 @@ array rms_norm(const array& x, const std::optional<array>& weight, float eps, fl
   }
   std::vector<array> inputs{as(x, mx::float32)};
   if (weight) inputs.push_back(as(*weight, mx::float32));
-  return native_op("rms_norm", x.shape(), mx::float32, std::move(inputs),
-                   [body = bodies().rms_norm, eps, offset, rows = rows_of(x), width,
-                    weighted = weight.has_value()](const Buffers& b) {
-                     over(rows, static_cast<size_t>(width), [&](int begin, int end) {
-                       const ptrdiff_t at = static_cast<ptrdiff_t>(begin) * width;
-                       body(b.input<float>(0) + at, weighted ? b.input<float>(1) : nullptr, eps, offset,
-                            end - begin, width, b.output<float>() + at);
-                     });
-                   });
+  const int tokens = x.ndim() == 1 ? 1 : x.shape(0);
+  return native_op(
+      "rms_norm", x.shape(), mx::float32, std::move(inputs),
+      [body = bodies().rms_norm, eps, offset, tokens, each = rows_of(x) / std::max(1, tokens), width,
+       weighted = weight.has_value()](const Buffers& b) {
+        const auto row = static_cast<ptrdiff_t>(each) * width;
+        const float* const w = weighted ? b.input<float>(1) : nullptr;
+        over(tokens, static_cast<size_t>(row), [&](int begin, int end) {
+          for (ptrdiff_t t = begin; t < end; ++t)
+            body(b.input<float>(0) + t * b.stride[0], w, eps, offset, each, width,
+                 b.output<float>() + t * row);
+        });
+      },
+      1u);
 }
 
 array layer_norm(const array& x, const std::optional<array>& weight, const std::optional<array>& bias,
@@ -210,11 +215,12 @@ array rope(const array& x, const array& positions, const array& frequencies, boo
           for (int t = begin; t < end; ++t) {
             const ptrdiff_t at = static_cast<ptrdiff_t>(t) * heads * head_dim,
                             row = static_cast<ptrdiff_t>(t) * half;
-            body(b.input<float>(0) + at, angles.cosines.data() + row, angles.sines.data() + row, heads,
-                 head_dim, half, interleaved, b.output<float>() + at);
+            body(b.input<float>(0) + t * b.stride[0], angles.cosines.data() + row, angles.sines.data() + row,
+                 heads, head_dim, half, interleaved, b.output<float>() + at);
           }
         });
-      });
+      },
+      1u);
 }
 
 array activate(const array& x, Activation activation) {

@@ -198,6 +198,31 @@ TEST(Elementwise, RowsStandAlone) {
     rows_stand_alone(x, [&](const array& a) { return activate(a, act); });
 }
 
+/// Views with gaps between rows, and views that are strided all through, give what copies give.
+TEST(Elementwise, ViewsGiveWhatCopiesGive) {
+  const array all = random_array({150, 10, 16}, 22), w = random_array({16}, 23);
+  std::vector<int> at;
+  for (int i = 0; i < 150; ++i) at.push_back(i);
+  const array positions(at.begin(), {150}, mx::int32), frequencies = mx::full({8}, array(0.1f));
+  const auto copy = [](const array& a) {
+    array c = mx::contiguous(mx::add(a, array(0.0f)));
+    mx::eval(c);
+    return c;
+  };
+  for (const array& view :
+       {mx::slice(all, {0, 2, 0}, {150, 7, 16}), mx::slice(all, {0, 0, 0}, {150, 10, 16}, {1, 2, 1}),
+        mx::transpose(random_array({10, 16, 150}, 24), {2, 0, 1})}) {
+    const array plain = copy(view);
+    EXPECT_EQ(values(rope(view, positions, frequencies, false)),
+              values(rope(plain, positions, frequencies, false)));
+    EXPECT_EQ(values(rms_norm(view, w, 1e-5f)), values(rms_norm(plain, w, 1e-5f)));
+    EXPECT_EQ(values(layer_norm(view, w, w, 1e-5f)), values(layer_norm(plain, w, w, 1e-5f)));
+    EXPECT_EQ(values(activate(view, Activation::silu)), values(activate(plain, Activation::silu)));
+  }
+  EXPECT_EQ(values(rms_norm(mx::slice(all, {0, 3, 0}, {1, 4, 16}), w, 1e-5f)).size(), 16u);
+  EXPECT_EQ(values(rms_norm(random_array({16}, 25), w, 1e-5f)).size(), 16u);
+}
+
 TEST(Elementwise, RefusesWrongShapes) {
   const array x = mx::zeros({4, 8});
   EXPECT_THROW(rms_norm(x, mx::zeros({7}), 1e-5f), Error);

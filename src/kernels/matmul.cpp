@@ -162,7 +162,7 @@ class Batch {
 
   const float* source(int row) const {
     const int index = first_row_ + row;
-    return p_.x + static_cast<ptrdiff_t>(p_.sources ? p_.sources[index] : index) * w_.columns;
+    return p_.x + (p_.sources ? p_.sources[index] : index) * (p_.x_stride ? p_.x_stride : w_.columns);
   }
 
   /// Columns [first, last) (chunks, or single ones of a float panel) of a tile.
@@ -211,88 +211,141 @@ class Batch {
     }
   }
 
+  /// What one block of a unit works with.
+  struct Work {
+    const Segment& segment;
+    const uint8_t* packed;
+    PanelKind kind;
+    size_t row_bytes;
+    const uint8_t* panel;
+    std::span<const Tile> tiles;
+    int first;   // first row of the tiles
+    float* acc;  // [rows][block_rows]
+    Finish how;
+    int index;  // the block's number
+
+    const uint8_t* x(const Tile& t) const { return panel + static_cast<size_t>(t.first) * row_bytes; }
+    const float* floats(const Tile& t) const { return reinterpret_cast<const float*>(x(t)); }
+    float* sums(const Tile& t) const {
+      return acc + static_cast<ptrdiff_t>(t.first - first) * segment.block_rows;
+    }
+  };
+
+  /// Fetches the lines that a tile's results will go to while the tile is computed.
+  void fetch_output(const Work& w, const Tile& t) const {
+    const int column =
+        w.segment.column0 + w.index * (w.how.gated ? w.segment.block_rows / 2 : w.segment.block_rows);
+    for (int i = 0; i < t.count; ++i) {
+      const int row = first_row_ + t.first + i;
+      const ptrdiff_t at = (p_.targets ? p_.targets[row] : row) * w.how.stride + column;
+      __builtin_prefetch(w.how.out + at, 1);
+      if (w.how.residual) __builtin_prefetch(w.how.residual + at, 0);
+    }
+  }
+  void finish(const Work& w, const Tile& t) const {
+    bodies_.finish(w.how, w.sums(t), w.segment.block_rows, w.index, first_row_ + t.first, t.count);
+  }
+
+  /// Straight from the packed codes, tile by tile.
+  void direct(const Work& w) const {
+    for (const Tile& t : w.tiles) {
+      fetch_output(w, t);
+      if (w.kind == kPlanePanel)
+        bodies_.direct_planes(w.segment.layout, w.packed, w.x(t), t.count, w.sums(t));
+      else
+        bodies_.direct(w.segment.layout, w.packed, w.x(t), t.count, w.kind == kBytePanel, w.sums(t));
+      finish(w, t);
+    }
+  }
+
+  /// Codes spread once for all tiles, a stretch of K at a time.
+  void spread(const Work& w) const {
+    static thread_local Buffer scratch_buffer;
+    const CodeLayout& layout = w.segment.layout;
+    const int group = layout.group / kChunk, all = w_.columns / kChunk;
+    const int step = std::max(group, static_cast<int>(kScratchBytes / bodies_.spread_size) / group * group);
+    uint8_t* const scratch =
+        scratch_buffer.get<uint8_t>(bodies_.spread_size * static_cast<size_t>(std::min(step, all)));
+    const size_t chunk_bytes = w.row_bytes / static_cast<size_t>(all);
+    for (int chunk = 0; chunk < all; chunk += step) {
+      const int n = std::min(step, all - chunk);
+      bodies_.spread(layout, w.packed, chunk, chunk + n, w.kind == kBytePanel, scratch);
+      for (const Tile& t : w.tiles) {
+        const bool last = chunk + n == all;
+        if (last) fetch_output(w, t);
+        bodies_.tile(scratch,
+                     w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
+                     t.count, n, w.kind == kBytePanel, w.sums(t));
+        if (last) finish(w, t);
+      }
+    }
+  }
+
+  /// f32 products, of dense elements or of codes expanded to f32.
+  void floats(const Work& w) const {
+    static thread_local Buffer scratch_buffer;
+    const Segment& s = w.segment;
+    const auto height = static_cast<size_t>(s.block_rows);
+    const int step =
+        std::max(kChunk, static_cast<int>(kScratchBytes / (height * sizeof(float))) / kChunk * kChunk);
+    float* const scratch = scratch_buffer.get<float>(height * static_cast<size_t>(step));
+    for (int column = 0; column < w_.columns; column += step) {
+      const int n = std::min(step, w_.columns - column);
+      const float* from = scratch;
+      const uint8_t* const at = w.packed + static_cast<size_t>(column) * height * (s.kind == kF32 ? 4 : 2);
+      if (!s.dense)
+        bodies_.expand(s.layout, w.packed, column / kChunk, (column + n) / kChunk, scratch);
+      else if (s.kind == kF32)
+        from = reinterpret_cast<const float*>(at);
+      else
+        bodies_.widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
+      for (const Tile& t : w.tiles) {
+        bodies_.dense_tile(from, s.block_rows, w.floats(t) + static_cast<ptrdiff_t>(column) * t.count,
+                           t.count, n, w.sums(t));
+        if (column + n == w_.columns) finish(w, t);
+      }
+    }
+  }
+
   void block(const Panels& panels, const Unit& unit, int index) const {
-    static thread_local Buffer acc_buffer, scratch_buffer;
+    static thread_local Buffer acc_buffer;
     const Segment& s = *unit.segment;
-    const uint8_t* const packed = s.block(unit.expert, index);
     const PanelKind kind = panel_of(s, w_, p_.precision, most_rows_);
-    const size_t row_bytes = panel_row_bytes(kind, w_.columns);
     const std::span<const Tile> tiles(tiles_->data() + unit.tile0,
                                       static_cast<size_t>(unit.tile1 - unit.tile0));
     const int first = tiles.front().first, rows = tiles.back().first + tiles.back().count - first;
-    const uint8_t* const panel = panels.at[kind];
-    const size_t height = static_cast<size_t>(s.block_rows);
-    float* const acc = acc_buffer.get<float>(height * static_cast<size_t>(rows));
-    const auto acc_of = [&](const Tile& t) { return acc + height * static_cast<size_t>(t.first - first); };
-
-    const bool direct = tiles.size() <= kDirectTiles &&
-                        std::all_of(tiles.begin(), tiles.end(),
-                                    [&](const Tile& t) { return t.count <= bodies_.most_direct; });
-    if (kind != kFloatPanel && direct) {
-      for (const Tile& t : tiles) {
-        const uint8_t* const x = panel + static_cast<size_t>(t.first) * row_bytes;
-        if (kind == kPlanePanel)
-          bodies_.direct_planes(s.layout, packed, x, t.count, acc_of(t));
-        else
-          bodies_.direct(s.layout, packed, x, t.count, kind == kBytePanel, acc_of(t));
-      }
-    } else if (kind == kFloatPanel && s.dense && rows == 1) {
-      bodies_.dense_one(s.kind, packed,
-                        reinterpret_cast<const float*>(panel + static_cast<size_t>(first) * row_bytes),
-                        w_.columns, acc);
-    } else {
-      std::memset(acc, 0, height * static_cast<size_t>(rows) * sizeof(float));
-      if (kind != kFloatPanel) {
-        const int group = s.layout.group / kChunk, all = w_.columns / kChunk;
-        const int step =
-            std::max(group, static_cast<int>(kScratchBytes / bodies_.spread_size) / group * group);
-        uint8_t* const scratch =
-            scratch_buffer.get<uint8_t>(bodies_.spread_size * static_cast<size_t>(std::min(step, all)));
-        for (int chunk = 0; chunk < all; chunk += step) {
-          const int n = std::min(step, all - chunk);
-          bodies_.spread(s.layout, packed, chunk, chunk + n, kind == kBytePanel, scratch);
-          for (const Tile& t : tiles)
-            bodies_.tile(scratch,
-                         panel + static_cast<size_t>(t.first) * row_bytes +
-                             static_cast<size_t>(chunk) * (row_bytes / static_cast<size_t>(all)) *
-                                 static_cast<size_t>(t.count),
-                         t.count, n, kind == kBytePanel, acc_of(t));
-        }
-      } else {
-        const int step =
-            std::max(kChunk, static_cast<int>(kScratchBytes / (height * sizeof(float))) / kChunk * kChunk);
-        float* const scratch = scratch_buffer.get<float>(height * static_cast<size_t>(step));
-        for (int column = 0; column < w_.columns; column += step) {
-          const int n = std::min(step, w_.columns - column);
-          const float* from = scratch;
-          const size_t element = s.kind == kF32 ? 4 : 2;
-          const uint8_t* const at = packed + static_cast<size_t>(column) * height * element;
-          if (!s.dense)
-            bodies_.expand(s.layout, packed, column / kChunk, (column + n) / kChunk, scratch);
-          else if (s.kind == kF32)
-            from = reinterpret_cast<const float*>(at);
-          else
-            bodies_.widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
-          for (const Tile& t : tiles)
-            bodies_.dense_tile(
-                from, s.block_rows,
-                reinterpret_cast<const float*>(panel + static_cast<size_t>(t.first) * row_bytes) +
-                    static_cast<ptrdiff_t>(column) * t.count,
-                t.count, n, acc_of(t));
-        }
-      }
+    const size_t acc_count = static_cast<size_t>(s.block_rows) * static_cast<size_t>(rows);
+    const Work w{.segment = s,
+                 .packed = s.block(unit.expert, index),
+                 .kind = kind,
+                 .row_bytes = panel_row_bytes(kind, w_.columns),
+                 .panel = panels.at[kind],
+                 .tiles = tiles,
+                 .first = first,
+                 .acc = acc_buffer.get<float>(acc_count),
+                 .how = {.out = p_.out,
+                         .stride = p_.out_columns,
+                         .rows = p_.targets,
+                         .bias = p_.bias ? p_.bias + s.column0 : nullptr,
+                         .up_bias = p_.up_bias ? p_.up_bias + s.column0 : nullptr,
+                         .residual = p_.residual,
+                         .columns = s.rows,
+                         .column0 = s.column0,
+                         .activation = s.gated ? static_cast<int>(p_.activation) : 0,
+                         .gated = s.gated},
+                 .index = index};
+    const auto fits = [&](const Tile& t) { return t.count <= bodies_.most_direct; };
+    if (kind != kFloatPanel && tiles.size() <= kDirectTiles && std::all_of(tiles.begin(), tiles.end(), fits))
+      return direct(w);
+    if (s.dense && rows == 1) {
+      bodies_.dense_one(s.kind, w.packed, w.floats(tiles[0]), w_.columns, w.acc);
+      return finish(w, tiles[0]);
     }
-    const Finish how{.out = p_.out,
-                     .stride = p_.out_columns,
-                     .rows = p_.targets,
-                     .bias = p_.bias ? p_.bias + s.column0 : nullptr,
-                     .up_bias = p_.up_bias ? p_.up_bias + s.column0 : nullptr,
-                     .residual = p_.residual,
-                     .columns = s.rows,
-                     .column0 = s.column0,
-                     .activation = s.gated ? static_cast<int>(p_.activation) : 0,
-                     .gated = s.gated};
-    bodies_.finish(how, acc, s.block_rows, index, first_row_ + first, rows);
+    std::memset(w.acc, 0, acc_count * sizeof(float));
+    if (kind == kFloatPanel)
+      floats(w);
+    else
+      spread(w);
   }
 
   const Product& p_;

@@ -2,6 +2,7 @@
 // Internal to this room. Thread: MLX's stream thread, or any other outside a pool region.
 #pragma once
 
+#include <cstddef>
 #include <vector>
 
 #include "kernels/matrix.h"
@@ -17,6 +18,7 @@ struct Product {
   const Matrix::Storage* weights = nullptr;
   Precision precision = Precision::high;
   const float* x = nullptr;
+  ptrdiff_t x_stride = 0;        // between rows of x; 0: the matrix's columns
   const int* sources = nullptr;  // row of x for each panel row; none: the same
   const int* targets = nullptr;  // row of out for each panel row; none: the same
   float* out = nullptr;

@@ -104,19 +104,22 @@ array native_product(const array& x, const Matrix& w, Activation activation, con
     return static_cast<int>(inputs.size()) - 1;
   };
   const int at_bias = append(bias), at_up = append(up_bias), at_residual = append(residual);
-  return native_op("matmul", {tokens, columns}, mx::float32, std::move(inputs),
-                   [storage, precision = precision(), activation, tokens, at_bias, at_up,
-                    at_residual](const Buffers& buffers) {
-                     Product p = product_of(*storage, precision, activation);
-                     p.x = buffers.input<float>(0);
-                     p.out = buffers.output<float>();
-                     if (at_bias > 0) p.bias = buffers.input<float>(at_bias);
-                     if (at_up > 0) p.up_bias = buffers.input<float>(at_up);
-                     if (at_residual > 0) p.residual = buffers.input<float>(at_residual);
-                     static thread_local std::vector<Job> jobs;
-                     jobs.assign(1, {0, 0, tokens});
-                     run_product(p, jobs);
-                   });
+  return native_op(
+      "matmul", {tokens, columns}, mx::float32, std::move(inputs),
+      [storage, precision = precision(), activation, tokens, at_bias, at_up,
+       at_residual](const Buffers& buffers) {
+        Product p = product_of(*storage, precision, activation);
+        p.x = buffers.input<float>(0);
+        p.out = buffers.output<float>();
+        p.x_stride = buffers.stride[0];
+        if (at_bias > 0) p.bias = buffers.input<float>(at_bias);
+        if (at_up > 0) p.up_bias = buffers.input<float>(at_up);
+        if (at_residual > 0) p.residual = buffers.input<float>(at_residual);
+        static thread_local std::vector<Job> jobs;
+        jobs.assign(1, {0, 0, tokens});
+        run_product(p, jobs);
+      },
+      1u);
 }
 
 /// Rows grouped by expert, each group in the order of its tokens.

@@ -377,6 +377,9 @@ TEST(Matrix, StridedInputsAndPlanes) {
   const auto strided = values(matmul(mx::transpose(turned), one(w))),
              plain = values(matmul(evaluated(mx::transpose(turned)), one(w)));
   EXPECT_EQ(strided, plain);
+  const array wide = random_array({7, 200}, 802),
+              part = mx::slice(wide, {0, 40}, {7, 104});  // gaps between rows
+  EXPECT_EQ(values(matmul(part, one(w))), values(matmul(evaluated(mx::add(part, array(0.0f))), one(w))));
   Weight sliced = w;  // every second row, as a view
   sliced.shape = {16, 64};
   const auto view = [](const array& a) {

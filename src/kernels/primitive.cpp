@@ -4,29 +4,47 @@
 
 namespace mlxcel::kernels {
 
-void Gather::run() const {
-  const size_t axes = shape.size();
-  std::vector<int64_t> index(axes, 0);
-  size_t count = 1;
-  for (const auto extent : shape) count *= static_cast<size_t>(extent);
-  const int64_t inner = axes ? shape.back() : 1;
-  const int64_t step = (axes ? strides.back() : 1) * static_cast<int64_t>(itemsize);
-  char* out = to;
-  for (size_t done = 0; done < count; done += static_cast<size_t>(inner)) {
-    int64_t offset = 0;
-    for (size_t axis = 0; axis + 1 < axes; ++axis) offset += index[axis] * strides[axis];
-    const char* row = from + offset * static_cast<int64_t>(itemsize);
-    if (step == static_cast<int64_t>(itemsize)) {
-      std::memcpy(out, row, static_cast<size_t>(inner) * itemsize);
-      out += static_cast<size_t>(inner) * itemsize;
-    } else {
-      for (int64_t i = 0; i < inner; ++i, out += itemsize) std::memcpy(out, row + i * step, itemsize);
-    }
-    for (size_t axis = axes - (axes ? 1 : 0); axis-- > 0;) {
-      if (++index[axis] < shape[axis]) break;
-      index[axis] = 0;
-    }
+bool rows_are_whole(const array& a) {
+  if (a.ndim() < 2) return false;
+  int64_t want = 1;
+  for (size_t axis = a.ndim(); axis-- > 1;) {
+    if (a.shape()[axis] != 1 && a.strides()[axis] != want) return false;
+    want *= a.shape()[axis];
   }
+  return true;
+}
+
+void Gather::run() const {
+  // Trailing axes that follow each other in memory are copied as one run.
+  size_t axes = shape.size();
+  int64_t run = 1;
+  const bool packed = axes == 0 || strides[axes - 1] == 1 || shape[axes - 1] == 1;
+  if (packed)
+    while (axes > 0 && (shape[axes - 1] == 1 || strides[axes - 1] == run)) run *= shape[--axes];
+  size_t count = 1;
+  for (size_t axis = 0; axis < axes; ++axis) count *= static_cast<size_t>(shape[axis]);
+  const size_t bytes = static_cast<size_t>(run) * itemsize;
+  const auto copy = [&](size_t begin, size_t end) {
+    std::vector<int64_t> index(axes, 0);
+    for (size_t axis = axes, rest = begin; axis-- > 0; rest /= static_cast<size_t>(shape[axis]))
+      index[axis] = static_cast<int64_t>(rest % static_cast<size_t>(shape[axis]));
+    char* out = to + begin * bytes;
+    for (size_t i = begin; i < end; ++i, out += bytes) {
+      int64_t offset = 0;
+      for (size_t axis = 0; axis < axes; ++axis) offset += index[axis] * strides[axis];
+      std::memcpy(out, from + offset * static_cast<int64_t>(itemsize), bytes);
+      for (size_t axis = axes; axis-- > 0;) {
+        if (++index[axis] < shape[axis]) break;
+        index[axis] = 0;
+      }
+    }
+  };
+  constexpr size_t kParallelBytes = size_t{128} << 10;
+  if (count * bytes < kParallelBytes) return copy(0, count);
+  WorkerPool::shared().run([&](int worker, int width) {
+    const auto w = static_cast<size_t>(worker), n = static_cast<size_t>(width);
+    copy(count * w / n, count * (w + 1) / n);
+  });
 }
 
 }  // namespace mlxcel::kernels

@@ -17,11 +17,12 @@
 
 namespace mlxcel::kernels {
 
-/// What the callable sees: row-contiguous buffers, in the order the node was built with. MLX aligns its
-/// buffers to 8 bytes only.
+/// What the callable sees: row-contiguous buffers, in the order the node was built with (those named in
+/// `strided` may have gaps between the rows of their first axis). MLX aligns its buffers to 8 bytes only.
 struct Buffers {
   static constexpr int kMost = 12;
   std::array<void*, kMost> in{};
+  std::array<int64_t, kMost> stride{};  // of the first axis, in elements
   std::array<void*, kMost> out{};
   template <class T>
   const T* input(int i) const {
@@ -32,6 +33,9 @@ struct Buffers {
     return static_cast<T*>(out[i]);
   }
 };
+
+/// Whether all but the first axis lie without gaps.
+bool rows_are_whole(const array& a);
 
 /// A strided source to be laid out row by row, before the callable runs.
 struct Gather {
@@ -47,8 +51,8 @@ struct Gather {
 template <class F>
 class NativePrimitive final : public mx::Primitive {
  public:
-  NativePrimitive(const char* name, mx::Stream stream, F body)
-      : mx::Primitive(stream), name_(name), body_(std::move(body)) {}
+  NativePrimitive(const char* name, mx::Stream stream, F body, unsigned strided)
+      : mx::Primitive(stream), name_(name), body_(std::move(body)), strided_(strided) {}
 
   void eval_cpu(const std::vector<array>& inputs, std::vector<array>& outputs) override {
     auto& encoder = mx::cpu::get_command_encoder(stream());
@@ -56,7 +60,10 @@ class NativePrimitive final : public mx::Primitive {
     std::vector<Gather> gathers;
     for (size_t i = 0; i < inputs.size(); ++i) {
       const array& in = inputs[i];
-      if (in.flags().row_contiguous || in.size() == 0) {
+      if (in.ndim() > 0 && in.shape(0) > 0) buffers.stride[i] = static_cast<int64_t>(in.size()) / in.shape(0);
+      const bool contiguous = in.flags().row_contiguous || in.size() == 0;
+      if (contiguous || ((strided_ >> i & 1u) && rows_are_whole(in))) {
+        if (!contiguous) buffers.stride[i] = in.strides()[0];
         buffers.in[i] = const_cast<char*>(in.data<char>());
         continue;
       }
@@ -84,31 +91,34 @@ class NativePrimitive final : public mx::Primitive {
  private:
   const char* name_;
   F body_;
+  unsigned strided_;
 };
 
-/// A node with one output, on the default CPU stream of this thread.
+/// A node with one output, on the default CPU stream of this thread. `strided`: bit i for an input whose rows
+/// the body finds by Buffers::stride.
 template <class F>
-array native_op(const char* name, Shape shape, mx::Dtype dtype, std::vector<array> inputs, F body) {
+array native_op(const char* name, Shape shape, mx::Dtype dtype, std::vector<array> inputs, F body,
+                unsigned strided = 0) {
   if (inputs.size() > Buffers::kMost)
     fail(ErrorKind::internal, "{}: {} inputs, at most {}", name, inputs.size(), Buffers::kMost);
-  return array(
-      std::move(shape), dtype,
-      std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu), std::move(body)),
-      std::move(inputs));
+  return array(std::move(shape), dtype,
+               std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu),
+                                                    std::move(body), strided),
+               std::move(inputs));
 }
 
 /// A node with several outputs.
 template <class F>
 std::vector<array> native_ops(const char* name, std::vector<Shape> shapes,
-                              const std::vector<mx::Dtype>& dtypes, const std::vector<array>& inputs,
-                              F body) {
+                              const std::vector<mx::Dtype>& dtypes, const std::vector<array>& inputs, F body,
+                              unsigned strided = 0) {
   if (inputs.size() > Buffers::kMost || shapes.size() > Buffers::kMost)
     fail(ErrorKind::internal, "{}: {} inputs and {} outputs, at most {}", name, inputs.size(), shapes.size(),
          Buffers::kMost);
-  return array::make_arrays(
-      std::move(shapes), dtypes,
-      std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu), std::move(body)),
-      inputs);
+  return array::make_arrays(std::move(shapes), dtypes,
+                            std::make_shared<NativePrimitive<F>>(name, mx::default_stream(mx::Device::cpu),
+                                                                 std::move(body), strided),
+                            inputs);
 }
 
 }  // namespace mlxcel::kernels
