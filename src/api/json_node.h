@@ -16,7 +16,7 @@ namespace mlxcel {
 
 struct JsonLimits {
   int depth = 128;
-  size_t values = size_t{1} << 22;
+  size_t values = size_t{1} << 21;
 };
 
 enum class JsonKind { null, boolean, number, string, array, object };

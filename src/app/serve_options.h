@@ -1,0 +1,31 @@
+// The server's command line (server.md 2) as values. Thread: main. Failure: UsageError.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "app/options.h"
+#include "server/options.h"
+
+namespace mlxcel::app {
+
+struct ServeFlags {
+  ModelFlags model;
+  TransportOptions transport;
+  ServiceOptions service;
+  int parallel = 4;
+  int max_queue = 32;
+  int max_token_gap = 100;
+  std::string step_token_budget = "auto";
+  std::string pooling;
+  std::string log_file;
+  std::optional<int> verbosity;
+  bool verbose = false, log_disable = false;
+  bool decode_guard = false;   // --decode-timeout 0: the built-in 300 s stay
+};
+
+/// Reads flags and their environment variables; checks all that needs no model. --help throws CLI::CallForHelp.
+ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program);
+
+}  // namespace mlxcel::app

@@ -1,0 +1,218 @@
+#include "server/generation.h"
+
+#include <algorithm>
+
+#include "api/sse.h"
+#include "base/log.h"
+
+namespace mlxcel {
+
+struct Generation::Row {
+  explicit Row(TextStream stream) : text(std::move(stream)) {}
+  TextStream text;
+  Handle handle;
+  bool submitted = false, ended = false;
+  int generated = 0;
+  TimePoint first{}, last{};
+  RowFigures figures;
+};
+
+Generation::~Generation() = default;
+
+void fit_window(Request& request, int context, const std::string& param) {
+  const int prompt = static_cast<int>(request.prompt.size());
+  const int needed = prompt + (request.max_tokens == 0 ? 0 : 1);
+  if (context > 0 && needed > context) {
+    fail_param(param, "request ({} tokens) exceeds the available context size ({} tokens), try increasing it", prompt,
+               context);
+  }
+  if (context > 0 && request.max_tokens > 0) request.max_tokens = std::min(request.max_tokens, context - prompt);
+}
+
+std::vector<openai::TokenScore> token_scores(const Tokenizer& tokenizer, const std::vector<Draw>& draws) {
+  std::vector<openai::TokenScore> out;
+  out.reserve(draws.size());
+  for (const auto& draw : draws) {
+    openai::TokenScore score;
+    score.bytes = tokenizer.token_bytes(draw.token);
+    score.logprob = draw.logprob;
+    for (const auto& rival : draw.top) score.top.emplace_back(tokenizer.token_bytes(rival.token), rival.logprob);
+    out.push_back(std::move(score));
+  }
+  return out;
+}
+
+Generation::Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
+                       Plan plan)
+    : router_(router),
+      service_(router.service()),
+      engine_(std::move(engine)),
+      exchange_(std::move(exchange)),
+      plan_(std::move(plan)),
+      started_(Clock::now()) {
+  rows_.reserve(plan_.rows.size());
+  for (size_t i = 0; i < plan_.rows.size(); ++i) {
+    rows_.emplace_back(TextStream(engine_->tokenizer(), plan_.stops, service_.options().special));
+  }
+  open_rows_ = rows_.size();
+}
+
+void Generation::start(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
+                       Plan plan) {
+  const std::shared_ptr<Generation> self(
+      new Generation(router, std::move(engine), std::move(exchange), std::move(plan)));
+  self->submit();
+}
+
+void Generation::submit() {
+  const std::weak_ptr<Generation> weak = weak_from_this();
+  try {
+    for (size_t i = 0; i < rows_.size(); ++i) {
+      // The model thread only stamps the time and hands over.
+      auto sink = [self = shared_from_this(), i](Event event) {
+        self->exchange_->post(
+            [self, i, event = std::move(event), at = Clock::now()]() mutable { self->on_event(i, std::move(event), at); });
+      };
+      rows_[i].handle = engine_->submit(std::move(plan_.rows[i]), std::move(sink));
+      rows_[i].submitted = true;
+    }
+  } catch (...) {
+    over_ = true;
+    cancel_rows();
+    throw;
+  }
+  // The last one to hold the engine must not be an event on the engine's own thread.
+  engine_.reset();
+  exchange_->request().logged = true;
+  exchange_->on_abort([weak](const std::string& reason) {
+    if (const auto self = weak.lock()) self->abort(reason);
+  });
+  plan_.writer->begin();
+}
+
+void Generation::on_event(size_t index, Event event, TimePoint at) {
+  if (over_) return;
+  Row& row = rows_[index];
+  try {
+    if (const auto* token = std::get_if<Token>(&event); token && !row.ended) {
+      ++row.generated;
+      if (row.generated == 1) {
+        row.first = at;
+        service_.metrics().first_token.observe(seconds_between(started_, at));
+        const double limit = service_.options().limits.decode_seconds;
+        const std::weak_ptr<Generation> weak = weak_from_this();
+        exchange_->watch_progress(limit, [weak, limit] {
+          if (const auto self = weak.lock()) {
+            self->fail_all({504, "server_timeout", fmt::format("no token came for {:g} seconds", limit), std::nullopt});
+          }
+        });
+      } else {
+        service_.metrics().token_gap.observe(seconds_between(row.last, at));
+      }
+      row.last = at;
+    }
+    exchange_->progress();
+    if (auto text = row.text.push(std::move(event))) on_text(index, std::move(*text));
+  } catch (...) {
+    fail_all(current_api_error());
+  }
+}
+
+void Generation::on_text(size_t index, TextEvent event) {
+  if (rows_[index].ended) return;
+  if (auto* delta = std::get_if<TextDelta>(&event)) {
+    plan_.writer->text(index, delta->text, delta->draws);
+  } else if (auto* scored = std::get_if<Scored>(&event)) {
+    plan_.writer->scored(index, scored->tokens);
+  } else if (auto* end = std::get_if<TextEnd>(&event)) {
+    end_row(index, *end);
+  } else if (const auto* failed = std::get_if<Failed>(&event)) {
+    fail_all(to_api_error(failed->error));
+  }
+}
+
+void Generation::end_row(size_t index, TextEnd& end) {
+  Row& row = rows_[index];
+  if (end.finish == "cancelled") {
+    // Nobody here asked for it: the engine is being stopped.
+    return fail_all({503, "unavailable_error", "the server is shutting down", std::nullopt});
+  }
+  row.ended = true;
+  if (!end.stop_string.empty()) row.handle.cancel();
+  auto& t = row.figures.timings;
+  t.cache_n = end.timings.cached_tokens;
+  t.predicted_n = row.generated;
+  t.prompt_n = end.timings.prompt_tokens - end.timings.cached_tokens;
+  t.prompt_ms = end.timings.prompt_ms;
+  t.predicted_ms = end.timings.decode_ms;
+  service_.metrics().queue_wait.observe(end.timings.queue_ms / 1e3);
+  row.figures.finish = end.finish;
+  row.figures.seed = end.seed;
+  if (!end.text.empty() || !end.draws.empty()) plan_.writer->text(index, end.text, end.draws);
+  plan_.writer->end(index, row.figures);
+  if (--open_rows_ > 0) return;
+
+  openai::Usage usage;
+  openai::TimingFigures totals = row.figures.timings;
+  usage.prompt_tokens = plan_.prompt_tokens;
+  totals.predicted_n = 0;
+  for (const auto& each : rows_) {
+    usage.completion_tokens += each.generated;
+    usage.cached_tokens = std::max(usage.cached_tokens, each.figures.timings.cache_n);
+    totals.predicted_n += each.generated;
+    totals.predicted_ms = std::max(totals.predicted_ms, each.figures.timings.predicted_ms);
+    service_.metrics().saw_sequence(each.generated + plan_.prompt_tokens);
+  }
+  over_ = true;
+  plan_.writer->finish(usage, totals);
+  conclude(row.figures.finish, 200);
+}
+
+void Generation::abort(const std::string& reason) {
+  if (over_) return;
+  over_ = true;
+  cancel_rows();
+  service_.metrics().cancelled.add({reason});
+  conclude("cancelled: " + reason, 499);
+}
+
+void Generation::fail_all(const ApiError& error) {
+  if (over_) return;
+  over_ = true;
+  cancel_rows();
+  if (error.type == "server_timeout") service_.metrics().cancelled.add({"no progress"});
+  if (!exchange_->answered()) {
+    exchange_->respond(router_.error_response(error));
+  } else if (exchange_->streaming()) {
+    service_.metrics().errors.add({error.type});
+    exchange_->write(sse_event(print_error(error)));
+    exchange_->close_stream();
+  }
+  conclude("error: " + error.message, error.status);
+}
+
+void Generation::cancel_rows() {
+  for (auto& row : rows_) {
+    if (row.submitted) row.handle.cancel();
+  }
+}
+
+void Generation::conclude(const std::string& finish, int status) {
+  const auto now = Clock::now();
+  service_.metrics().request_seconds.observe(seconds_between(started_, now));
+  int generated = 0, cached = 0;
+  TimePoint first{};
+  for (const auto& row : rows_) {
+    generated += row.generated;
+    cached = std::max(cached, row.figures.timings.cache_n);
+    if (row.generated > 0 && (first == TimePoint{} || row.first < first)) first = row.first;
+  }
+  const double seconds = seconds_between(first, now);
+  const HttpRequest& request = exchange_->request();
+  log::info("server", "{} {} model={} key={} status={} tokens={}/{}/{} first={:.0f}ms rate={:.1f}/s finish={}",
+            request.id, request.route, service_.options().model_id, request.key_label.empty() ? "-" : request.key_label,
+            status, plan_.prompt_tokens, cached, generated, generated ? milliseconds_between(started_, first) : 0.0,
+            generated > 1 && seconds > 0 ? (generated - 1) / seconds : 0.0, finish);
+}
+
+}  // namespace mlxcel

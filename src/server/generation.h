@@ -1,0 +1,83 @@
+// The rows of one HTTP request, from submission to the last token: events come from the model thread, text goes to
+// a writer that knows the wire format.
+// Owner: the engine's sinks and posted events keep it alive. Thread: the exchange's executor.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "api/error.h"
+#include "api/openai/answer.h"
+#include "base/clock.h"
+#include "engine/generation.h"
+#include "server/http.h"
+#include "server/router.h"
+
+namespace mlxcel {
+
+/// What a row came to.
+struct RowFigures {
+  openai::TimingFigures timings;
+  std::string finish;          // stop, length
+  uint32_t seed = 0;
+};
+
+/// Prints one wire format. Called on the exchange's executor, in order; a row's end() comes once.
+class AnswerWriter {
+ public:
+  virtual ~AnswerWriter() = default;
+  /// Every row has its place: a stream opens here.
+  virtual void begin() = 0;
+  virtual void scored(size_t row, const std::vector<Draw>& prompt_tokens) = 0;
+  virtual void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) = 0;
+  virtual void end(size_t row, const RowFigures& figures) = 0;
+  /// After the last row's end.
+  virtual void finish(const openai::Usage& usage, const openai::TimingFigures& totals) = 0;
+};
+
+class Generation : public std::enable_shared_from_this<Generation> {
+ public:
+  struct Plan {
+    std::vector<Request> rows;
+    int prompt_tokens = 0;            // of all prompts, each counted once
+    std::vector<std::string> stops;
+    std::unique_ptr<AnswerWriter> writer;
+  };
+  /// Submits every row or none: a throw leaves nothing behind.
+  static void start(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
+                    Plan plan);
+
+ private:
+  struct Row;
+  Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange, Plan plan);
+  void submit();
+  void on_event(size_t row, Event event, TimePoint at);
+  void on_text(size_t row, TextEvent event);
+  void end_row(size_t row, TextEnd& end);
+  void abort(const std::string& reason);
+  void fail_all(const ApiError& error);
+  void cancel_rows();
+  void conclude(const std::string& finish, int status);
+
+  const Router& router_;
+  Service& service_;
+  std::shared_ptr<Engine> engine_;
+  std::shared_ptr<Exchange> exchange_;
+  Plan plan_;
+  std::vector<Row> rows_;
+  TimePoint started_;
+  size_t open_rows_ = 0;
+  bool over_ = false;
+
+ public:
+  ~Generation();
+};
+
+/// 400 where the prompt does not fit the window; clamps the cap to the room that is left.
+void fit_window(Request& request, int context, const std::string& param);
+
+/// The bytes behind the tokens, as the wire formats want them.
+std::vector<openai::TokenScore> token_scores(const Tokenizer& tokenizer, const std::vector<Draw>& draws);
+
+}  // namespace mlxcel

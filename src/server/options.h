@@ -1,0 +1,77 @@
+// What the server is told at start-up (server.md 2.2, 2.6, 2.8). Plain values; the application fills them.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace mlxcel {
+
+/// Bounds on what a client may send, and on how long it may take. Seconds are steady time.
+struct ServerLimits {
+  size_t header_bytes = 16 * 1024;
+  size_t body_bytes = size_t{32} << 20;
+  int json_depth = 128;
+  size_t connections = 512;
+  size_t bodies_bytes = size_t{512} << 20;  // of all bodies being read or parsed
+  size_t unsent_bytes = size_t{16} << 20;   // of one stream whose reader is slow
+  double header_seconds = 15;               // first byte to end of header
+  double idle_seconds = 120;                // between two requests
+  double body_seconds = 30;                 // plus one for every 16 KiB that came
+  double io_seconds = 3600;                 // --timeout: one write that does not move
+  double handshake_seconds = 10;
+  double drain_seconds = 30;                // after SIGTERM
+  double decode_seconds = 600;              // --decode-timeout: between two tokens
+  size_t blocking_jobs = 12;                // embeddings running and waiting
+};
+
+struct TransportOptions {
+  std::string host = "127.0.0.1";           // ends in .sock: a Unix socket
+  int port = 8080;                          // 0: a free one
+  bool reuse_port = false;
+  int threads = -1;                         // -1: automatic
+  std::string tls_cert_file, tls_key_file;  // both or neither
+  bool handle_signals = true;
+  ServerLimits limits;
+};
+
+struct AccessOptions {
+  std::vector<std::string> keys;            // empty: open
+  std::string cors_origins = "*";
+  std::string cors_methods = "GET, POST, DELETE, OPTIONS";
+  std::string cors_headers = "*";
+  bool cors_credentials = true;
+  std::vector<std::string> allowed_origins; // exact; empty: no check
+};
+
+/// Flags that stand between a request's field and the checkpoint's own value.
+struct SamplingFlags {
+  std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
+  std::optional<int> top_k, repeat_last_n;
+  std::optional<uint32_t> seed;
+  bool ignore_eos = false;
+};
+
+struct ServiceOptions {
+  std::string model_id;                     // what `model` says in answers
+  std::vector<std::string> aliases;         // accepted as well
+  std::vector<std::string> tags;
+  std::string api_prefix;
+  std::string mlx_version;                  // for metrics
+  SamplingFlags sampling;
+  std::vector<std::string> reverse_prompts; // server-wide stop strings
+  int predict = -1;                         // default output cap
+  int ping_seconds = 30;
+  bool metrics = false;
+  bool special = false;                     // special tokens appear in the text
+  bool prefill_assistant = true;
+  std::string chat_template;                // text; empty: the model's
+  std::string chat_template_kwargs;         // JSON object; the request's win
+  AccessOptions access;
+  ServerLimits limits;
+  int max_rows = 0;                         // parallel rows plus queue places
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,210 @@
+#include "server/service.h"
+
+#include <algorithm>
+#include <chrono>
+#include <random>
+
+#include "api/error.h"
+#include "base/log.h"
+
+namespace mlxcel {
+namespace {
+
+int64_t unix_seconds() {
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+}
+
+std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view key) {
+  const auto found = metadata.find(key);
+  if (found == metadata.end()) return std::nullopt;
+  return std::visit(
+      [](const auto& value) -> std::optional<double> {
+        using T = std::decay_t<decltype(value)>;
+        if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> || std::is_same_v<T, double>) {
+          return static_cast<double>(value);
+        } else {
+          return std::nullopt;
+        }
+      },
+      found->second.value);
+}
+
+}  // namespace
+
+std::string random_id(const std::string& prefix) {
+  static constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  thread_local std::mt19937_64 generator{[] {
+    std::random_device device;
+    std::seed_seq seed{device(), device(), device(), device()};
+    return std::mt19937_64(seed);
+  }()};
+  std::uniform_int_distribution<size_t> pick(0, alphabet.size() - 1);
+  std::string out = prefix;
+  for (int i = 0; i < 24; ++i) out += alphabet[pick(generator)];
+  return out;
+}
+
+Service::Service(ServiceOptions options) : options_(std::move(options)) { metrics_.start_unix = unix_seconds(); }
+
+void Service::ready(std::shared_ptr<Engine> engine) {
+  auto chat_template = engine->chat_template();
+  if (!options_.chat_template.empty()) {
+    const auto& tokenizer = *engine->tokenizer();
+    auto spelling = [&](std::optional<TokenId> id) { return id ? tokenizer.token_text(*id) : std::string(); };
+    chat_template =
+        ChatTemplate::from_text(options_.chat_template, spelling(tokenizer.bos()), spelling(tokenizer.eos()));
+  }
+  read_checkpoint_defaults(*engine);
+  {
+    const std::lock_guard lock(mutex_);
+    template_ = std::move(chat_template);
+    engine_ = std::move(engine);
+  }
+  State expected = State::loading;
+  state_.compare_exchange_strong(expected, State::ready);
+}
+
+void Service::read_checkpoint_defaults(const Engine& engine) {
+  const Checkpoint& checkpoint = engine.checkpoint();
+  // Config remembers what was read, so it is read here once and never by the routes.
+  const Config& generation = checkpoint.generation_config;
+  auto number = [&](std::string_view key, std::string_view gguf_key) -> std::optional<double> {
+    if (!generation.empty() && generation.has(key)) return generation.get<float>(key);
+    if (checkpoint.gguf) return gguf_number(*checkpoint.gguf, gguf_key);
+    return std::nullopt;
+  };
+  auto in_range = [](const char* key, std::optional<double> value, double low, double high) {
+    if (value && !(*value >= low && *value <= high)) {
+      fail(ErrorKind::bad_checkpoint, "generation_config: {}: expected {} to {}, found {}", key, low, high, *value);
+    }
+    return value;
+  };
+  if (const auto t = in_range("temperature", number("temperature", "general.sampling.temp"), 0, 100)) {
+    checkpoint_.temperature = static_cast<float>(*t);
+  }
+  if (const auto p = in_range("top_p", number("top_p", "general.sampling.top_p"), 0, 1)) {
+    checkpoint_.top_p = static_cast<float>(*p);
+  }
+  if (const auto k = in_range("top_k", number("top_k", "general.sampling.top_k"), 0, 1e9)) {
+    checkpoint_.top_k = static_cast<int>(*k);
+  }
+  const Config& config = checkpoint.config;
+  matryoshka_ = config.has("matryoshka_dimensions") || (config.has("is_matryoshka") && config.get("is_matryoshka", false));
+}
+
+void Service::release() {
+  std::shared_ptr<Engine> last;
+  {
+    const std::lock_guard lock(mutex_);
+    last.swap(engine_);
+  }
+  state_ = State::stopped;
+}
+
+std::shared_ptr<Engine> Service::engine() const {
+  const std::lock_guard lock(mutex_);
+  return engine_;
+}
+
+std::shared_ptr<Engine> Service::require() const {
+  switch (state()) {
+    case State::loading: refuse(503, "unavailable_error", "Loading model");
+    case State::draining: refuse(503, "unavailable_error", "the server is shutting down");
+    case State::stopped: refuse(503, "unavailable_error", "Engine stopped");
+    case State::ready: break;
+  }
+  auto out = engine();
+  if (!out || out->failure()) refuse(503, "unavailable_error", "Engine stopped");
+  return out;
+}
+
+std::shared_ptr<Engine> Service::generator() const {
+  auto out = require();
+  if (out->info().encoder) {
+    refuse(501, "not_supported_error", "{} is an embedding model; it does not generate text", options_.model_id);
+  }
+  return out;
+}
+
+std::shared_ptr<Engine> Service::embedder() const {
+  auto out = require();
+  if (!out->info().encoder) {
+    refuse(501, "not_implemented", "{} is not an embedding model; serve one with -m", options_.model_id);
+  }
+  return out;
+}
+
+SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
+  const SamplingFlags& flags = options_.sampling;
+  SamplingParams out;
+  auto pick = [](auto request, auto flag, auto checkpoint, auto fallback) {
+    if (request) return *request;
+    if (flag) return *flag;
+    return checkpoint ? *checkpoint : fallback;
+  };
+  const std::optional<float> none;
+  const std::optional<int> no_count;
+  out.temperature = pick(fields.temperature, flags.temperature, checkpoint_.temperature, 0.8f);
+  out.top_k = pick(fields.top_k, flags.top_k, checkpoint_.top_k, 40);
+  out.top_p = pick(fields.top_p, flags.top_p, checkpoint_.top_p, 0.95f);
+  out.min_p = pick(fields.min_p, flags.min_p, none, 0.05f);
+  out.repeat_penalty = pick(fields.repeat_penalty, flags.repeat_penalty, none, 1.0f);
+  out.frequency_penalty = pick(fields.frequency_penalty, flags.frequency_penalty, none, 0.0f);
+  out.presence_penalty = pick(fields.presence_penalty, flags.presence_penalty, none, 0.0f);
+  out.repeat_last_n = pick(fields.repeat_last_n, flags.repeat_last_n, no_count, 64);
+  out.min_keep = fields.min_keep.value_or(1);
+  out.logit_bias = fields.logit_bias;
+  out.seed = fields.seed_given ? fields.seed : flags.seed;
+  return out;
+}
+
+std::vector<std::string> Service::stops(const openai::SamplingFields& fields) const {
+  auto out = fields.stop;
+  out.insert(out.end(), options_.reverse_prompts.begin(), options_.reverse_prompts.end());
+  return out;
+}
+
+openai::Bounds Service::bounds(const Engine& engine) const {
+  openai::Bounds out;
+  out.vocab_size = engine.info().vocab_size;
+  out.max_choices = std::clamp(options_.max_rows, 1, 128);
+  return out;
+}
+
+openai::Identity Service::identity(const char* prefix) const {
+  openai::Identity out;
+  out.id = random_id(prefix);
+  out.created = unix_seconds();
+  out.model = options_.model_id;
+  out.fingerprint = fmt::format("mlxcel-{}", MLXCEL_VERSION);
+  return out;
+}
+
+bool Service::serves(const std::string& model) const {
+  const auto& aliases = options_.aliases;
+  return model == options_.model_id || std::find(aliases.begin(), aliases.end(), model) != aliases.end();
+}
+
+openai::ModelEntry Service::entry() const {
+  openai::ModelEntry out;
+  out.id = options_.model_id;
+  out.created = metrics_.start_unix;
+  out.aliases = options_.aliases;
+  out.tags = options_.tags;
+  const auto model = engine();
+  if (!model) return out;
+  const ModelInfo& info = model->info();
+  out.capabilities = {info.encoder ? "embedding" : "completion"};
+  out.n_vocab = info.vocab_size;
+  out.n_ctx_train = info.max_positions;
+  out.n_ctx = model->context();
+  out.n_embd = info.hidden;
+  out.n_params = info.parameters;
+  out.size = static_cast<int64_t>(model->checkpoint().file_bytes);
+  out.format = model->checkpoint().format == Checkpoint::Format::gguf ? "gguf" : "safetensors";
+  out.family = info.family;
+  out.quantization = info.weights_label;
+  return out;
+}
+
+}  // namespace mlxcel
