@@ -27,7 +27,7 @@ def free_port():
 
 def post(url, body):
     request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
-    with urllib.request.urlopen(request, timeout=120) as answer:
+    with urllib.request.urlopen(request, timeout=600) as answer:
         return json.load(answer)
 
 
@@ -55,7 +55,7 @@ def main():
     fixture = pathlib.Path(__file__).resolve().parents[2] / "tests/real/data/smollm2_greedy.json"
     prompts = json.loads(fixture.read_text())["rows"]
     port = free_port()
-    process = subprocess.Popen([options.server, "-m", options.model, "--port", str(port), "-c", "1024", "-t", "2"],
+    process = subprocess.Popen([options.server, "-m", options.model, "--port", str(port), "-c", "1024", "-t", "1"],
                                stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     try:
         wait_for(f"http://127.0.0.1:{port}/health", process)
