@@ -22,7 +22,7 @@ void Handle::cancel() const {
 }
 
 struct Engine::Impl {
-  std::shared_ptr<ModelThread> thread = ModelThread::shared();
+  ModelThread& thread = ModelThread::shared();
   Checkpoint checkpoint;
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
@@ -30,8 +30,8 @@ struct Engine::Impl {
 
   ~Impl() {
     if (!loop) return;
-    thread->call([&] {
-      thread->remove(loop.get());
+    thread.call([&] {
+      thread.remove(loop.get());
       loop->close();
     });
   }
@@ -60,9 +60,9 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   impl->tokenizer = std::move(tokenizer);
   impl->chat_template = std::move(chat_template);
   impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
-  impl->thread->call([&] {
+  impl->thread.call([&] {
     impl->loop->open(make(), impl->checkpoint, impl->tokenizer.get());
-    impl->thread->add(impl->loop.get());
+    impl->thread.add(impl->loop.get());
   });
   for (const auto& warning : impl->loop->warnings()) log::warn("engine", "{}", warning);
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
@@ -86,13 +86,13 @@ Engine::~Engine() {
 Handle Engine::submit(Request request, Sink sink) {
   Handle handle;
   std::tie(handle.id_, handle.cancelled_) = impl_->loop->submit(std::move(request), std::move(sink));
-  impl_->thread->wake();
+  impl_->thread.wake();
   return handle;
 }
 
 Embeddings Engine::embed(const EmbedRequest& request) {
   auto result = impl_->loop->embed(request);
-  impl_->thread->wake();
+  impl_->thread.wake();
   return result.get();
 }
 
@@ -100,7 +100,7 @@ void Engine::drain(double timeout_s) {
   impl_->loop->refuse_new();
   if (impl_->loop->wait_until_empty(timeout_s)) return;
   impl_->loop->cancel_all();
-  impl_->thread->wake();
+  impl_->thread.wake();
   impl_->loop->wait_until_empty(1e6);
 }
 

@@ -152,23 +152,23 @@ int32_t Sampler::draw(std::span<const float> row, float highest, int64_t positio
     for (const auto& entry : ranked_) total += logits::weight(entry.logprob, highest, 1.0f);
     return draw_ranked(highest, total, uniform);
   }
-  if (params_.top_p < 1.0f) {
-    // The nucleus is nearly always short: rank a few, and more only while they do not reach top_p.
-    const double total = logits::sum_weights(row, highest);
-    const double target = (static_cast<double>(params_.top_p) - kFilterSlack) * total;
-    for (const int count : {64, 1024, 16384, vocab}) {
-      logits::select_top(row, std::min(std::max(count, min_keep), vocab), ranked_);
-      double reached = 0.0;
-      for (const auto& entry : ranked_) reached += logits::weight(entry.logprob, highest, 1.0f);
-      if (reached >= target || count >= vocab) break;
-    }
-    return draw_ranked(highest, total, uniform);
+  // Without top_k nothing is ranked: the filters come down to one cut.
+  logits::Cut cut{-std::numeric_limits<float>::infinity(), vocab};
+  if (params_.top_p < 1.0f) cut = logits::nucleus(row, highest, static_cast<double>(params_.top_p), kFilterSlack);
+  if (params_.min_p > 0.0f) {
+    const auto lowest = static_cast<float>(min_p_floor(highest));
+    if (lowest > cut.logit) cut = {lowest, vocab};
   }
-  if (params_.min_p > 0.0f && min_keep > 1) {
-    logits::select_top(row, vocab, ranked_);
-    return draw_ranked(highest, 0.0, uniform);
+  if (min_keep > 1) {
+    logits::select_top(row, min_keep, ranked_);
+    const auto& last = ranked_.back();
+    if (!cut.keeps(last.logprob, last.token)) cut = {last.logprob, last.token};
   }
-  return draw_all(row, highest, uniform);
+  return draw_all(row, highest, cut, uniform);
+}
+
+double Sampler::min_p_floor(float highest) const {
+  return static_cast<double>(highest) + std::log(static_cast<double>(params_.min_p)) - kFilterSlack;
 }
 
 // From ranked_, whose filters all keep a prefix; `total` is the weight top_p refers to.
@@ -185,7 +185,7 @@ int32_t Sampler::draw_ranked(float highest, double total, double uniform) {
     }
   }
   if (params_.min_p > 0.0f) {
-    const double lowest = static_cast<double>(highest) + std::log(static_cast<double>(params_.min_p)) - kFilterSlack;
+    const double lowest = min_p_floor(highest);
     while (kept > min_keep && static_cast<double>(ranked_[kept - 1].logprob) < lowest) --kept;
   }
   const auto weight_of = [&](size_t i) {
@@ -202,28 +202,24 @@ int32_t Sampler::draw_ranked(float highest, double total, double uniform) {
   return ranked_.front().token;  // rounding left the aim at the very end: only when sum is one weight
 }
 
-// Every token that min_p leaves, without ranking: block sums, then a walk inside the block hit.
-int32_t Sampler::draw_all(std::span<const float> row, float highest, double uniform) const {
-  const float lowest =
-      params_.min_p > 0.0f
-          ? highest + static_cast<float>(std::log(static_cast<double>(params_.min_p)) - kFilterSlack)
-          : -std::numeric_limits<float>::infinity();
+// Every token up to the cut, in order of ids: block sums, then a walk inside the block hit.
+int32_t Sampler::draw_all(std::span<const float> row, float highest, const logits::Cut& cut, double uniform) const {
   const auto scale = static_cast<float>(
       std::min(1.0 / static_cast<double>(params_.temperature), static_cast<double>(std::numeric_limits<float>::max())));
-  const auto weight_of = [&](float logit) {
-    const float w = logits::weight(logit, highest, scale);
-    return logit >= lowest ? w : 0.0f;
+  const bool everything = cut.logit == -std::numeric_limits<float>::infinity();
+  const auto weight_of = [&](size_t i) {
+    return cut.keeps(row[i], static_cast<int32_t>(i)) ? logits::weight(row[i], highest, scale) : 0.0f;
   };
   std::vector<double> blocks((row.size() + kDrawBlock - 1) / kDrawBlock);
   double total = 0.0;
   for (size_t b = 0; b < blocks.size(); ++b) {
-    const auto part = row.subspan(b * kDrawBlock, std::min(kDrawBlock, row.size() - b * kDrawBlock));
-    double sum = 0.0;
-    if (params_.min_p > 0.0f)
-      for (float logit : part) sum += weight_of(logit);
-    else
-      sum = logits::sum_weights(part, highest, scale);
-    total += sum;
+    const size_t begin = b * kDrawBlock;
+    const auto part = row.subspan(begin, std::min(kDrawBlock, row.size() - begin));
+    if (everything) {
+      total += logits::sum_weights(part, highest, scale);
+    } else if (logits::any_from(part, cut.logit)) {
+      for (size_t i = 0; i < part.size(); ++i) total += static_cast<double>(weight_of(begin + i));
+    }
     blocks[b] = total;
   }
   const double aim = uniform * total;
@@ -233,7 +229,7 @@ int32_t Sampler::draw_all(std::span<const float> row, float highest, double unif
   int32_t last = -1;  // the block's last token with any weight, should lane sums differ in their last bit
   const size_t end = std::min((block + 1) * kDrawBlock, row.size());
   for (size_t i = block * kDrawBlock; i < end; ++i) {
-    const float w = weight_of(row[i]);
+    const float w = weight_of(i);
     if (!(w > 0.0f)) continue;
     reached += static_cast<double>(w);
     last = static_cast<int32_t>(i);

@@ -13,6 +13,10 @@
 
 namespace mlxcel {
 
+namespace logits {
+struct Cut;
+}
+
 struct SamplingParams {
   float temperature = 0.0f;  // 0: greedy, ties to the lowest id
   int top_k = 0;             // 0: off; 1: greedy
@@ -59,7 +63,8 @@ class Sampler {
   std::span<const float> edited(std::span<const float> logits, std::span<const int32_t> history);
   int32_t draw(std::span<const float> logits, float highest, int64_t position);
   int32_t draw_ranked(float highest, double total, double uniform);
-  int32_t draw_all(std::span<const float> logits, float highest, double uniform) const;
+  int32_t draw_all(std::span<const float> logits, float highest, const logits::Cut& cut, double uniform) const;
+  double min_p_floor(float highest) const;
 
   SamplingParams params_;
   int vocab_size_;

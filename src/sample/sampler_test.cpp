@@ -128,6 +128,45 @@ TEST(Logits, SelectTopIsAStableSort) {
   }
 }
 
+// The cut against a full sort, over shapes of distribution and shares.
+TEST(Logits, NucleusIsThePrefixOfASort) {
+  for (const float spread : {0.0f, 0.01f, 1.0f, 4.0f, 30.0f})
+    for (const size_t size : {1u, 3u, 64u, 1000u, 5003u}) {
+      auto row = random_row(size, 11, spread);
+      for (size_t i = 0; i < row.size(); i += 4) row[i] = std::round(row[i]);  // ties
+      const float highest = *std::max_element(row.begin(), row.end());
+      std::vector<TokenLogprob> sorted;
+      logits::select_top(row, static_cast<int>(size), sorted);
+      double total = 0;
+      for (const auto& entry : sorted) total += std::exp(static_cast<double>(entry.logprob) - highest);
+      for (const double share : {0.0, 0.1, 0.5, 0.9, 0.99, 0.9999}) {
+        const auto cut = logits::nucleus(row, highest, share, 1e-6);
+        size_t kept = 0;
+        for (size_t i = 0; i < size; ++i) kept += cut.keeps(row[i], static_cast<int32_t>(i)) ? 1 : 0;
+        ASSERT_GE(kept, 1u);
+        double mass = 0, before = 0;
+        for (size_t i = 0; i < kept; ++i) {
+          before = mass;
+          mass += std::exp(static_cast<double>(sorted[i].logprob) - highest);
+          ASSERT_TRUE(cut.keeps(sorted[i].logprob, sorted[i].token));
+        }
+        EXPECT_GE(mass, (share - 3e-6) * total) << spread << " " << size << " " << share;
+        if (kept > 1) {
+          EXPECT_LT(before, (share + 1e-6) * total) << spread << " " << size << " " << share;
+        }
+      }
+    }
+}
+
+TEST(Logits, AnyFromSeesTheTail) {
+  for (size_t size : {1u, 15u, 16u, 17u, 100u}) {
+    std::vector<float> row(size, 0.0f);
+    EXPECT_FALSE(logits::any_from(row, 1.0f));
+    row.back() = 1.0f;
+    EXPECT_TRUE(logits::any_from(row, 1.0f));
+  }
+}
+
 TEST(Sampler, GreedyIsTheHighestLogitLowestId) {
   std::vector<float> row = {0.5f, 2.0f, -1.0f, 2.0f};
   SamplingParams params;

@@ -86,7 +86,7 @@ class SmolLm2Engine : public ::testing::Test {
                          topics[static_cast<size_t>(i) % topics.size()] + ".";
       if (i % 5 == 4) for (int k = 0; k < 12; ++k) text += " Remember that the sky is blue and the grass is green.";
       request.prompt = chat(engine, text);
-      request.max_tokens = 12 + i;
+      request.max_tokens = 6 + i / 2;
       request.sampling.logprobs = 3;
       if (i % 2 == 1) {
         request.sampling.temperature = 0.8f;

@@ -4,43 +4,36 @@
 
 #include <algorithm>
 #include <future>
+#include <memory>
+#include <thread>
 
 #include "base/worker_pool.h"
 #include "tensor/tensor.h"
 
 namespace mlxcel {
 
-std::shared_ptr<ModelThread> ModelThread::shared() {
-  static std::mutex mutex;
-  static std::weak_ptr<ModelThread> current;
-  const std::lock_guard lock(mutex);
-  auto thread = current.lock();
-  if (!thread) current = thread = std::make_shared<ModelThread>();
-  return thread;
-}
-
-ModelThread::ModelThread() : thread_([this] { run(); }) {}
-
-ModelThread::~ModelThread() {
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  ready_.notify_all();
-  thread_.join();
+ModelThread& ModelThread::shared() {
+  // Never destroyed: the thread uses it to the end of the process.
+  static ModelThread* instance = [] {
+    auto* made = new ModelThread;
+    std::thread([made] { made->run(); }).detach();
+    return made;
+  }();
+  return *instance;
 }
 
 void ModelThread::call(const std::function<void()>& job) {
-  std::promise<void> done;
-  auto result = done.get_future();
+  // Shared: the thread may still be inside set_value() when this call returns.
+  const auto done = std::make_shared<std::promise<void>>();
+  auto result = done->get_future();
   {
     const std::lock_guard lock(mutex_);
-    jobs_.emplace_back([&] {
+    jobs_.emplace_back([&job, done] {
       try {
         job();
-        done.set_value();
+        done->set_value();
       } catch (...) {
-        done.set_exception(std::current_exception());
+        done->set_exception(std::current_exception());
       }
     });
   }
@@ -59,7 +52,7 @@ void ModelThread::wake() {
   ready_.notify_all();
 }
 
-bool ModelThread::take_jobs() {
+void ModelThread::take_jobs() {
   std::unique_lock lock(mutex_);
   while (!jobs_.empty()) {
     const auto job = std::move(jobs_.front());
@@ -68,12 +61,12 @@ bool ModelThread::take_jobs() {
     job();
     lock.lock();
   }
-  return !stop_;
 }
 
 void ModelThread::run() {
   mx::default_stream(mx::default_device());  // this thread's own stream, before any graph
-  while (take_jobs()) {
+  while (true) {
+    take_jobs();
     uint64_t seen = 0;
     {
       const std::lock_guard lock(mutex_);
@@ -84,9 +77,8 @@ void ModelThread::run() {
     if (worked) continue;
     if (!guests_.empty() && kernel_mode() == KernelMode::native) WorkerPool::shared().park();
     std::unique_lock lock(mutex_);
-    ready_.wait(lock, [&] { return stop_ || !jobs_.empty() || wakes_ != seen; });
+    ready_.wait(lock, [&] { return !jobs_.empty() || wakes_ != seen; });
   }
-  mx::clear_streams();
 }
 
 }  // namespace mlxcel

@@ -1,15 +1,14 @@
 // The one thread that owns MLX in this process: every model is loaded, run and let go here (docs/adr/0002).
 // Engines are its guests; it gives each a turn in order, and sleeps when none has work.
-// Owner: shared by the engines; started by the first, joined with the last (not from the thread itself).
+// Owner: the process. Started by the first engine and never ended: MLX keeps a worker for every thread that ever
+// had a stream, so a thread for each engine would pile them up. It sleeps where no engine is left.
 #pragma once
 
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <functional>
-#include <memory>
 #include <mutex>
-#include <thread>
 #include <vector>
 
 namespace mlxcel {
@@ -23,9 +22,7 @@ class ModelThread {
     virtual bool turn() = 0;
   };
 
-  static std::shared_ptr<ModelThread> shared();
-  ModelThread();
-  ~ModelThread();
+  static ModelThread& shared();
   ModelThread(const ModelThread&) = delete;
   ModelThread& operator=(const ModelThread&) = delete;
 
@@ -36,19 +33,17 @@ class ModelThread {
   void remove(Guest* guest);
   /// A guest has new work. Any thread.
   void wake();
-  bool is_current() const { return std::this_thread::get_id() == thread_.get_id(); }
 
  private:
+  ModelThread() = default;
   void run();
-  bool take_jobs();
+  void take_jobs();
 
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<std::function<void()>> jobs_;
   uint64_t wakes_ = 0;
-  bool stop_ = false;
   std::vector<Guest*> guests_;  // the thread's own
-  std::thread thread_;
 };
 
 }  // namespace mlxcel
