@@ -1,6 +1,6 @@
 // The linear and row-wise part of a SmolLM2-135M step (no attention): what MLX's graph and the pool's
 // hand-overs add to the products themselves, for one token and for a prompt.
-// usage: bench_decode [threads] [rounds]
+// usage: bench_decode [threads] [rounds] [tokens]
 #include <fmt/format.h>
 #include <mlx/random.h>
 #include <mlx/transforms.h>
@@ -47,6 +47,7 @@ double now() {
 int run(int argc, char** argv) {
   if (argc > 1) WorkerPool::set_shared_threads(std::atoi(argv[1]));
   const int rounds = argc > 2 ? std::max(1, std::atoi(argv[2])) : 30;
+  const int only = argc > 3 ? std::atoi(argv[3]) : 0;
   constexpr int kHidden = 576, kInner = 1536, kLayers = 30, kHeads = 9, kKvHeads = 3, kHeadDim = 64;
   std::vector<Layer> layers;
   const auto one = [](const Weight& w) { return Matrix::concatenated(std::span(&w, 1)); };
@@ -100,6 +101,7 @@ int run(int argc, char** argv) {
     product(head, 1);
   };
   for (const int tokens : {1, 8, 512}) {
+    if (only > 0 && tokens != only) continue;
     std::vector<int> id(static_cast<size_t>(tokens), 11);
     const array ids(id.begin(), {tokens}, mx::int32);
     std::vector<double> whole, products;

