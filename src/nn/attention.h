@@ -6,6 +6,7 @@
 #include <string>
 
 #include "nn/dims.h"
+#include "nn/heads.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/rope.h"
@@ -39,10 +40,9 @@ class Attention {
 
  private:
   Linear qkv_, out_;
-  std::optional<Rope> rope_;
-  std::optional<RmsNorm> q_norm_, k_norm_;
+  HeadPlan plan_;
   std::optional<array> sinks_;
-  int heads_, kv_heads_, head_dim_, slot_;
+  int slot_;
   float scale_, softcap_;
 };
 
@@ -59,7 +59,7 @@ class EncoderAttention {
 
  private:
   Linear qkv_, out_;
-  int heads_, head_dim_;
+  HeadPlan plan_;
 };
 
 }  // namespace mlxcel

@@ -7,7 +7,7 @@ namespace mlxcel {
 
 array RmsNorm::operator()(const array& x) const {
   if (fault("norm offset dropped")) return kernels::rms_norm(x, weight, eps, 0.0f);
-  if (fault("norm eps outside the root")) return kernels::rms_norm(x, weight, eps * eps, offset);
+  if (fault("norm eps dropped")) return kernels::rms_norm(x, weight, 1e-12f, offset);
   return kernels::rms_norm(x, weight, eps, offset);
 }
 

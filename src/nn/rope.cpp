@@ -3,9 +3,12 @@
 #include <algorithm>
 #include <cmath>
 #include <numbers>
+#include <optional>
 
 #include "base/error.h"
+#include "base/worker_pool.h"
 #include "kernels/elementwise.h"
+#include "kernels/primitive.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -152,11 +155,16 @@ std::vector<float> narrowed(const std::vector<double>& values) { return {values.
 
 }  // namespace
 
+struct Rope::Recent {
+  std::optional<array> positions, angles;
+};
+
 Rope::Rope(std::vector<float> frequencies, float scale, bool interleaved)
     : frequencies_(std::move(frequencies)),
       scale_(scale),
       interleaved_(interleaved),
-      table_(frequencies_.data(), {static_cast<int>(frequencies_.size())}, mx::float32) {}
+      table_(frequencies_.data(), {static_cast<int>(frequencies_.size())}, mx::float32),
+      recent_(std::make_shared<Recent>()) {}
 
 Rope Rope::plain(int rotated, float theta, bool interleaved) {
   return Rope(narrowed(plain_frequencies(rotated, theta)), 1.0f, interleaved);
@@ -200,6 +208,32 @@ array Rope::operator()(const array& x, const Step& step) const {
   if (fault("rope backwards")) return kernels::rope(x, mx::negative(step.positions()), table_, interleaved_, scale_);
   const bool interleaved = fault("rope pairs the other way") ? !interleaved_ : interleaved_;
   return kernels::rope(x, step.positions(), table_, interleaved, scale_);
+}
+
+array Rope::angles(const Step& step) const {
+  if (recent_->positions && recent_->positions->id() == step.positions().id()) return *recent_->angles;
+  const int tokens = step.count(), half = static_cast<int>(frequencies_.size());
+  recent_->positions = step.positions();
+  recent_->angles = kernels::native_op(
+      "rope_angles", {tokens, 2, half}, mx::float32, {step.positions(), table_},
+      [tokens, half, scale = scale_](const kernels::Buffers& b) {
+        const auto fill = [&](int begin, int end) {
+          for (ptrdiff_t t = begin; t < end; ++t) {
+            float* out = b.output<float>() + t * 2 * half;
+            for (int i = 0; i < half; ++i) {
+              const float angle = static_cast<float>(b.input<int>(0)[t]) * b.input<float>(1)[i];
+              out[i] = std::cos(angle) * scale;
+              out[half + i] = std::sin(angle) * scale;
+            }
+          }
+        };
+        if (tokens < 16) return fill(0, tokens);
+        WorkerPool::shared().run([&](int worker, int width) {
+          const auto [begin, end] = share(tokens, worker, width);
+          fill(begin, end);
+        });
+      });
+  return *recent_->angles;
 }
 
 }  // namespace mlxcel

@@ -6,6 +6,7 @@
 // Failure: unsupported for an unknown rope_type, bad_checkpoint for values out of range.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -32,6 +33,10 @@ class Rope {
   /// x [tokens, heads, head_dim], rotated at the step's positions.
   array operator()(const array& x, const Step& step) const;
 
+  /// Each token's cosines, then sines, times scale(): [tokens, 2, frequencies]. Made once a step and shared by
+  /// the layers that share this Rope. Native kernels only.
+  array angles(const Step& step) const;
+
   const std::vector<float>& frequencies() const { return frequencies_; }  // radians per position
   bool interleaved() const { return interleaved_; }
   float scale() const { return scale_; }
@@ -43,6 +48,8 @@ class Rope {
   float scale_ = 1.0f;  // of the rotated part (yarn's attention factor)
   bool interleaved_ = false;
   array table_;
+  struct Recent;  // the last step's angles
+  std::shared_ptr<Recent> recent_;
 };
 
 }  // namespace mlxcel

@@ -32,7 +32,7 @@ Mamba2Mixer::Mamba2Mixer(const Weights& w, const Mamba2Options& options)
       in_(w.linear("in_proj", o_.heads * o_.head_dim + channels_of(o_) + o_.heads, o_.hidden, o_.bias)),
       out_(w.linear("out_proj", o_.hidden, o_.heads * o_.head_dim, o_.bias)),
       conv_weight_(w.tensor("conv1d.weight", {channels_of(o_), o_.taps})),
-      conv_bias_(w.optional_tensor("conv1d.bias", {channels_of(o_)})),
+      conv_bias_(w.bias("conv1d.bias", channels_of(o_), o_.conv_bias)),
       dt_bias_(w.tensor("dt_bias", {o_.heads})),
       a_(w.tensor("A_log", {o_.heads})),
       d_(w.tensor("D", {o_.heads})),

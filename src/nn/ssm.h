@@ -24,6 +24,7 @@ struct Mamba2Options {
   float eps = 1e-5f;   // of the gated norm
   Activation activation = Activation::silu;
   Bias bias = Bias::as_stored;       // of in_proj and out_proj
+  Bias conv_bias = Bias::required;
   bool norm_by_group = true;
 };
 

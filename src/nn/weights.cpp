@@ -265,6 +265,10 @@ std::optional<array> Weights::optional_tensor(std::string_view name, const Shape
   return tensor(name, shape);
 }
 
+std::optional<array> Weights::bias(std::string_view name, int width, Bias wanted) const {
+  return bias_of(full(name), width, wanted);
+}
+
 mx::Dtype Weights::dtype(std::string_view name) const {
   if (books_->mode == Books::Mode::record) return mx::float32;
   const auto info = books_->source->find(full(name));

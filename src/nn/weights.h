@@ -77,6 +77,8 @@ class Weights {
   /// stored or not, anywhere.
   array tensor(std::string_view name, const Shape& shape) const;
   std::optional<array> optional_tensor(std::string_view name, const Shape& shape) const;
+  /// A bias by its whole leaf name ("conv1d.bias").
+  std::optional<array> bias(std::string_view name, int width, Bias wanted) const;
 
   /// The type the weight is stored in (of its scales where quantised); f32 under record().
   mx::Dtype dtype(std::string_view name) const;

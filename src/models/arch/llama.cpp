@@ -42,7 +42,7 @@ Arch arch_llama() {
           .build = build,
           .tiny = R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
-              "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+              "max_position_embeddings": 512, "rms_norm_eps": 1e-2, "rope_theta": 10000.0,
               "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
                                "high_freq_factor": 4.0, "original_max_position_embeddings": 64},
               "layer_types": ["full_attention", "sliding_attention", "full_attention"], "sliding_window": 8,
