@@ -28,7 +28,7 @@ typedef struct mlxcel_stream mlxcel_stream;
 
 /* A vocabulary as GGUF metadata holds it. Flags: -1 where the file says nothing. Ids: -1 likewise. */
 typedef struct mlxcel_vocabulary {
-  mlxcel_str model;            /* gpt2, gemma4, llama, t5, bert, rwkv */
+  mlxcel_str model;            /* gpt2, gemma4, llama, t5, bert */
   mlxcel_str pre;              /* tokenizer.ggml.pre, for gpt2 */
   const mlxcel_str* tokens;
   size_t token_count;

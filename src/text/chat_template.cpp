@@ -3,12 +3,12 @@
 #include <nlohmann/json.hpp>
 
 #include <filesystem>
-#include <fstream>
 #include <map>
 #include <utility>
 #include <variant>
 
 #include "base/error.h"
+#include "text/optional_file.h"
 #include "text/rust.h"
 
 namespace mlxcel {
@@ -17,29 +17,14 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 constexpr uint64_t kFuel = 50'000'000;
-constexpr std::uintmax_t kLargestFile = 64u << 20;
+constexpr size_t kLargestFile = 64u << 20;
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
 using Sources = std::map<std::string, std::string>;  // name -> text
 
-std::optional<std::string> read_optional(const std::filesystem::path& path) {
-  std::error_code missing;
-  const auto size = std::filesystem::file_size(path, missing);
-  if (missing) return std::nullopt;
-  if (size > kLargestFile) {
-    fail(ErrorKind::bad_checkpoint, "{}: expected at most {} bytes, found {}", path.string(), kLargestFile, size);
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(size, '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(size))) {
-    fail(ErrorKind::bad_checkpoint, "{}: cannot be read", path.string());
-  }
-  return text;
-}
-
 Json read_json(const std::filesystem::path& path) {
-  const auto text = read_optional(path);
+  const auto text = read_optional(path, kLargestFile);
   if (!text) return Json::object();
   Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object()) fail(ErrorKind::bad_checkpoint, "{}: expected a JSON object", path.string());
@@ -65,11 +50,15 @@ void add_sources(const Json& value, const std::string& where, Sources& sources) 
 
 Sources sources_of_folder(const std::filesystem::path& folder, const Json& config) {
   Sources sources;
-  if (auto text = read_optional(folder / "chat_template.jinja")) sources.emplace(kDefault, std::move(*text));
+  if (auto text = read_optional(folder / "chat_template.jinja", kLargestFile)) {
+    sources.emplace(kDefault, std::move(*text));
+  }
   std::error_code none;
   for (const auto& entry : std::filesystem::directory_iterator(folder / "additional_chat_templates", none)) {
     if (entry.path().extension() != ".jinja") continue;
-    if (auto text = read_optional(entry.path())) sources.emplace(entry.path().stem().string(), std::move(*text));
+    if (auto text = read_optional(entry.path(), kLargestFile)) {
+      sources.emplace(entry.path().stem().string(), std::move(*text));
+    }
   }
   const auto old = folder / "chat_template.json";
   if (const Json json = read_json(old); json.contains("chat_template")) {

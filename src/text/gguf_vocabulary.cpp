@@ -108,6 +108,7 @@ std::unique_ptr<Tokenizer::Impl> tokenizer_from_gguf(const GgufMetadata& metadat
   const std::string pre = keys.text("pre");
   if (model.empty()) fail(ErrorKind::bad_checkpoint, "{}model is missing: the file has no tokenizer", kPrefix);
   const auto tokens = borrow_all(keys.strings("tokens"));
+  if (tokens.empty()) fail(ErrorKind::bad_checkpoint, "{}tokens is missing or empty", kPrefix);
   const auto merges = borrow_all(keys.strings("merges"));
   const auto scores = keys.numbers("scores");
   const auto types = keys.integers("token_type");

@@ -3,10 +3,10 @@
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
-#include <fstream>
 #include <utility>
 
 #include "base/error.h"
+#include "text/optional_file.h"
 #include "text/tokenizer_impl.h"
 
 namespace mlxcel {
@@ -14,26 +14,11 @@ namespace {
 
 using Json = nlohmann::json;
 
-constexpr std::uintmax_t kLargestFile = 256u << 20;
+constexpr size_t kLargestFile = 256u << 20;
 constexpr double kNoLimit = 1e6;  // model_max_length at or above this means "none"
 
-std::optional<std::string> read_optional(const std::filesystem::path& path) {
-  std::error_code missing;
-  const auto size = std::filesystem::file_size(path, missing);
-  if (missing) return std::nullopt;
-  if (size > kLargestFile) {
-    fail(ErrorKind::bad_checkpoint, "{}: expected at most {} bytes, found {}", path.string(), kLargestFile, size);
-  }
-  std::ifstream in(path, std::ios::binary);
-  std::string text(size, '\0');
-  if (!in.read(text.data(), static_cast<std::streamsize>(size))) {
-    fail(ErrorKind::bad_checkpoint, "{}: cannot be read", path.string());
-  }
-  return text;
-}
-
 Json read_json(const std::filesystem::path& path) {
-  const auto text = read_optional(path);
+  const auto text = read_optional(path, kLargestFile);
   if (!text) return Json::object();
   Json json = Json::parse(*text, nullptr, false);
   if (!json.is_object()) fail(ErrorKind::bad_checkpoint, "{}: expected a JSON object", path.string());
@@ -60,7 +45,7 @@ rust::Handle<mlxcel_tokenizer> parse(std::string_view json, const std::string& w
 
 std::unique_ptr<Tokenizer::Impl> from_folder(const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer.json";
-  const auto text = read_optional(file);
+  const auto text = read_optional(file, kLargestFile);
   if (!text) fail(ErrorKind::bad_checkpoint, "{}: the tokenizer's file is missing", file.string());
   auto impl = std::make_unique<Tokenizer::Impl>();
   impl->handle = parse(*text, file.string());

@@ -1,0 +1,91 @@
+// Real tokenizers where the machine has them (MLXCEL_TEST_CACHE or the model store); skipped elsewhere. The digests
+// were taken of the reference implementations' ids over the texts in testdata/tokenizers.json.
+#include <gtest/gtest.h>
+
+#include <fmt/format.h>
+#include <nlohmann/json.hpp>
+
+#include "text/chat_template.h"
+#include "text/testdata.h"
+
+namespace mlxcel {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+/// FNV-1a over the ids, each list ended by -1.
+std::string digest(const Tokenizer& tokenizer, bool add_special) {
+  uint64_t value = 0xCBF29CE484222325u;
+  const auto add = [&](TokenId id) {
+    for (int shift = 0; shift < 32; shift += 8) {
+      value = (value ^ (static_cast<uint32_t>(id) >> shift & 0xFF)) * 0x100000001B3u;
+    }
+  };
+  const Json fixture = Json::parse(testdata::load("tokenizers.json"));
+  for (const Json& text : fixture["texts"]) {
+    for (const TokenId id : tokenizer.encode(text.get<std::string>(), add_special)) add(id);
+    add(-1);
+  }
+  return fmt::format("{:016x}", value);
+}
+
+void expect_streams(const std::shared_ptr<const Tokenizer>& tokenizer) {
+  const Json fixture = Json::parse(testdata::load("tokenizers.json"));
+  for (const Json& text : fixture["texts"]) {
+    const auto ids = tokenizer->encode(text.get<std::string>(), false);
+    EXPECT_EQ(testdata::joined(testdata::stream(tokenizer, ids, false)), tokenizer->decode(ids, false)) << text;
+  }
+}
+
+TEST(RealTokenizers, SmolLm2FromItsGguf) {
+  const auto path = testdata::cached("HuggingFaceTB/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf");
+  if (!path) GTEST_SKIP() << "SmolLM2-135M-Instruct.Q4_1.gguf is not in the test cache";
+  const Checkpoint checkpoint = open_checkpoint(*path);
+  const auto tokenizer = Tokenizer::load(checkpoint);
+  EXPECT_EQ(tokenizer->vocab_size(), 49152);
+  EXPECT_EQ(tokenizer->bos(), 1);
+  EXPECT_EQ(tokenizer->eos(), 2);
+  EXPECT_FALSE(tokenizer->adds_bos());
+  const std::vector<TokenId> question = {1780, 314, 260, 3575, 282, 4649, 47};
+  EXPECT_EQ(tokenizer->encode("What is the capital of France?", true), question);
+  EXPECT_EQ(tokenizer->decode(question), "What is the capital of France?");
+  EXPECT_EQ(digest(*tokenizer, false), "4d9d8b71cd2e7111");
+  expect_streams(tokenizer);
+  const auto chat = ChatTemplate::load(checkpoint, *tokenizer);
+  ASSERT_NE(chat, nullptr);
+  EXPECT_EQ(chat->render({.messages_json = R"([{"role": "user", "content": "Hi"}])"}),
+            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+}
+
+TEST(RealTokenizers, MiniLm) {
+  const auto path = testdata::cached("sentence-transformers/all-MiniLM-L6-v2");
+  if (!path) GTEST_SKIP() << "all-MiniLM-L6-v2 is not in the test cache";
+  Checkpoint checkpoint;
+  checkpoint.path = *path;
+  const auto tokenizer = Tokenizer::load(checkpoint);
+  EXPECT_EQ(tokenizer->vocab_size(), 30522);
+  EXPECT_EQ(tokenizer->max_length(), 256);
+  EXPECT_EQ(tokenizer->encode("hello world", true), (std::vector<TokenId>{101, 7592, 2088, 102}));
+  EXPECT_EQ(digest(*tokenizer, true), "c6be1201c6a51353");
+  expect_streams(tokenizer);
+}
+
+TEST(RealTokenizers, PublishedOnes) {
+  int compared = 0;
+  const Json fixture = Json::parse(testdata::load("tokenizers.json"));
+  for (const auto& [name, want] : fixture["real"].items()) {
+    const auto folder = testdata::cached("tokenizers/" + name);
+    if (!folder) continue;
+    Checkpoint checkpoint;
+    checkpoint.path = *folder;
+    const auto tokenizer = Tokenizer::load(checkpoint);
+    EXPECT_EQ(digest(*tokenizer, true), want.get<std::string>()) << name;
+    expect_streams(tokenizer);
+    ++compared;
+  }
+  if (compared == 0) GTEST_SKIP() << "no folder tokenizers/NAME with a tokenizer.json in the test cache";
+}
+
+}  // namespace
+}  // namespace mlxcel
