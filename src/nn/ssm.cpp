@@ -1,9 +1,12 @@
 #include "nn/ssm.h"
 
+#include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "base/worker_pool.h"
 #include "kernels/elementwise.h"
+#include "kernels/primitive.h"
 #include "kernels/recurrent.h"
 #include "nn/fault.h"
 
@@ -22,8 +25,27 @@ array columns(const array& x, int from, int to) { return mx::slice(x, {0, from},
 
 int channels_of(const Mamba2Options& o) { return o.heads * o.head_dim + 2 * o.groups * o.state; }
 
-/// log(1 + e^x), elementwise.
-array softplus(const array& x) { return mx::logaddexp(x, array(0.0f)); }
+/// min(max(log(1 + e^(x + bias)), low), high): x [tokens, heads], bias [heads]. MLX's logaddexp rounds the tail
+/// of an array otherwise than its vectors, so a token's bits would follow from its place: our kernels' form
+/// goes through one scalar function.
+array time_step(const array& x, const array& bias, float low, float high) {
+  if (kernel_mode() == KernelMode::reference)
+    return mx::minimum(mx::maximum(mx::logaddexp(mx::add(x, bias), array(0.0f)), array(low)), array(high));
+  const int tokens = x.shape(0), heads = x.shape(1);
+  return kernels::native_op("time_step", x.shape(), mx::float32, {x, bias}, [=](const kernels::Buffers& b) {
+    const auto fill = [&](int begin, int end) {
+      for (ptrdiff_t i = static_cast<ptrdiff_t>(begin) * heads; i < static_cast<ptrdiff_t>(end) * heads; ++i) {
+        const float v = b.input<float>(0)[i] + b.input<float>(1)[i % heads];
+        b.output<float>()[i] = std::min(std::max(std::max(v, 0.0f) + std::log1p(std::exp(-std::abs(v))), low), high);
+      }
+    };
+    if (tokens < 16) return fill(0, tokens);
+    WorkerPool::shared().run([&](int worker, int width) {
+      const auto [begin, end] = share(tokens, worker, width);
+      fill(begin, end);
+    });
+  });
+}
 
 }  // namespace
 
@@ -47,8 +69,7 @@ array Mamba2Mixer::operator()(const array& x, Step& step, const Residual& residu
   const array projected = in_(x);
   const array gate = columns(projected, 0, inner);
   const array streams = columns(projected, inner, inner + channels_of(o_));
-  array dt = softplus(mx::add(columns(projected, inner + channels_of(o_), projected.shape(1)), dt_bias_));
-  dt = mx::minimum(mx::maximum(dt, array(o_.dt_min)), array(o_.dt_max));
+  const array dt = time_step(columns(projected, inner + channels_of(o_), projected.shape(1)), dt_bias_, o_.dt_min, o_.dt_max);
 
   const auto [mixed, conv_state] = kernels::causal_conv(streams, conv_weight_, conv_bias_, step.recurrent(conv_slot_),
                                                         step.offsets(), o_.activation);
