@@ -37,9 +37,10 @@ void add_sources(const Json& value, const std::string& where, Sources& sources) 
     sources.emplace(kDefault, value.get<std::string>());
   } else if (value.is_array()) {
     for (const Json& item : value) {
-      if (!item.is_object() || !item.contains("name") || !item["name"].is_string() || !item.contains("template") ||
-          !item["template"].is_string()) {
-        fail(ErrorKind::bad_checkpoint, "{}: chat_template: expected objects with a name and a template", where);
+      if (!item.is_object() || !item.contains("name") || !item["name"].is_string() ||
+          !item.contains("template") || !item["template"].is_string()) {
+        fail(ErrorKind::bad_checkpoint, "{}: chat_template: expected objects with a name and a template",
+             where);
       }
       sources.emplace(item["name"].get<std::string>(), item["template"].get<std::string>());
     }
@@ -89,7 +90,8 @@ Json special_tokens(const Json& config) {
   for (const auto& [key, value] : config.items()) {
     if (!key.ends_with("_token")) continue;
     if (value.is_string()) out[key] = value;
-    if (value.is_object() && value.contains("content") && value["content"].is_string()) out[key] = value["content"];
+    if (value.is_object() && value.contains("content") && value["content"].is_string())
+      out[key] = value["content"];
   }
   return out;
 }
@@ -122,7 +124,8 @@ struct ChatTemplate::Impl {
 ChatTemplate::ChatTemplate(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 ChatTemplate::~ChatTemplate() = default;
 
-std::shared_ptr<const ChatTemplate> ChatTemplate::load(const Checkpoint& checkpoint, const Tokenizer& tokenizer) {
+std::shared_ptr<const ChatTemplate> ChatTemplate::load(const Checkpoint& checkpoint,
+                                                       const Tokenizer& tokenizer) {
   Sources sources;
   Json specials = Json::object();
   if (checkpoint.format == Checkpoint::Format::gguf) {
@@ -170,8 +173,8 @@ std::string ChatTemplate::render(const TemplateInput& input) const {
   const bool with_tools = impl_->tools && !input.tools_json.empty();
   rust::Text text, error;
   mlxcel_template_fault fault{};
-  if (!mlxcel_template_render((with_tools ? impl_->tools : impl_->plain).get(), &raw, kFuel, text.out(), &fault,
-                              error.out())) {
+  if (!mlxcel_template_render((with_tools ? impl_->tools : impl_->plain).get(), &raw, kFuel, text.out(),
+                              &fault, error.out())) {
     throw Error(ErrorKind::invalid_request, error.str());
   }
   return text.str();

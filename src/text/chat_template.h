@@ -15,9 +15,9 @@
 namespace mlxcel {
 
 struct TemplateInput {
-  std::string messages_json{};          // array of {"role", "content", …} exactly as the template sees it
-  std::string tools_json{};             // array, or empty for none
-  std::string kwargs_json{};            // object of extra variables, or empty
+  std::string messages_json{};  // array of {"role", "content", …} exactly as the template sees it
+  std::string tools_json{};     // array, or empty for none
+  std::string kwargs_json{};    // object of extra variables, or empty
   bool add_generation_prompt = true;
   bool continue_final_message = false;  // the last assistant message is a prefix to go on from
 };

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <ctime>
 #include <functional>
-#include <thread>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "text/testdata.h"
@@ -68,25 +68,29 @@ TEST(ChatTemplate, ARefusalIsTheTemplatesOwnSentence) {
       "{% endif %}{{ m.content }}{% endfor %}";
   EXPECT_EQ(render(source, {.messages_json = kUser}), "Hi");
   EXPECT_EQ(error_of([&] {
-              render(source, {.messages_json = R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])"});
+              render(source,
+                     {.messages_json = R"([{"role":"user","content":"a"},{"role":"user","content":"b"}])"});
             }),
             "Conversation roles must alternate user/assistant/user/assistant/...");
-  const std::string inside = "{% macro check() %}{{ raise_exception('from a macro: ' ~ 3) }}{% endmacro %}{{ check() }}";
+  const std::string inside =
+      "{% macro check() %}{{ raise_exception('from a macro: ' ~ 3) }}{% endmacro %}{{ check() }}";
   EXPECT_EQ(error_of([&] { render(inside, {.messages_json = kUser}); }), "from a macro: 3");
 }
 
 TEST(ChatTemplate, FaultsGiveTheLine) {
-  EXPECT_NE(error_of([] { render("a\nb\n{{ messages | nothing }}", {.messages_json = kUser}); }).find("line 3"),
-            std::string::npos);
-  EXPECT_NE(error_of([] { ChatTemplate::from_text("a\n{% if %}", "", ""); }, ErrorKind::bad_checkpoint).find("line 2"),
+  EXPECT_NE(
+      error_of([] { render("a\nb\n{{ messages | nothing }}", {.messages_json = kUser}); }).find("line 3"),
+      std::string::npos);
+  EXPECT_NE(error_of([] { ChatTemplate::from_text("a\n{% if %}", "", ""); }, ErrorKind::bad_checkpoint)
+                .find("line 2"),
             std::string::npos);
 }
 
 TEST(ChatTemplate, EndlessTemplatesEnd) {
   for (const char* source :
        {"{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
-        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}",
-        "{{ 'x' * 1000000000000 }}", "{{ [1] * 100000000 * 100000000 }}", "{{ range(10000000000) | list }}",
+        "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'x' * 1000000000000 }}",
+        "{{ [1] * 100000000 * 100000000 }}", "{{ range(10000000000) | list }}",
         "{{ 'a'.ljust(10000000000) }}", "{{ 'a\\nb' | indent(1000000000) }}"}) {
     EXPECT_NE(error_of([&] {
                 const auto text = render(source, {.messages_json = kUser});
@@ -104,7 +108,8 @@ TEST(ChatTemplate, EndlessTemplatesEnd) {
 
 TEST(ChatTemplate, InputIsChecked) {
   for (const char* messages : {"", "{}", "[1]", "[", "\"x\"", "null"}) {
-    EXPECT_NE(error_of([&] { render("x", {.messages_json = messages}); }).find("messages"), std::string::npos);
+    EXPECT_NE(error_of([&] { render("x", {.messages_json = messages}); }).find("messages"),
+              std::string::npos);
   }
   EXPECT_NE(error_of([] { render("x", {.messages_json = kUser, .tools_json = "{}"}); }).find("tools"),
             std::string::npos);
@@ -117,9 +122,10 @@ TEST(ChatTemplate, MessagesArriveAsTransformersHandsThemOver) {
   const char* both = R"([{"role":"assistant","content":null,"tool_calls":null,"reasoning":"why"}])";
   EXPECT_EQ(render("{{ messages[0] }}", {.messages_json = both}),
             "{'thinking': 'why', 'role': 'assistant', 'reasoning': 'why', 'reasoning_content': 'why'}");
-  EXPECT_EQ(render("{{ bos_token }}{{ eos_token }}{{ a }}{{ add_generation_prompt }}{{ tools }}{{ documents }}",
-                   {.messages_json = kUser, .kwargs_json = R"({"a": 1.0, "messages": [], "eos_token": "E"})"}),
-            "<s>E1.0TrueNoneNone");
+  EXPECT_EQ(
+      render("{{ bos_token }}{{ eos_token }}{{ a }}{{ add_generation_prompt }}{{ tools }}{{ documents }}",
+             {.messages_json = kUser, .kwargs_json = R"({"a": 1.0, "messages": [], "eos_token": "E"})"}),
+      "<s>E1.0TrueNoneNone");
 }
 
 TEST(ChatTemplate, ContinuesTheFinalMessage) {
@@ -129,12 +135,15 @@ TEST(ChatTemplate, ContinuesTheFinalMessage) {
   const std::string trimming =
       "{% for m in messages %}<{{ m.role }}>{{ m.content | trim }}</{{ m.role }}>{% endfor %}";
   const auto input = [](const std::string& content) {
-    return TemplateInput{.messages_json = R"([{"role":"user","content":"q"},{"role":"assistant","content":)" + content + "}]",
-                         .continue_final_message = true};
+    return TemplateInput{
+        .messages_json = R"([{"role":"user","content":"q"},{"role":"assistant","content":)" + content + "}]",
+        .continue_final_message = true};
   };
   EXPECT_EQ(render(source, input(R"("The answer is ")")), "<user>q</user><assistant>The answer is ");
   EXPECT_EQ(render(trimming, input(R"("The answer is ")")), "<user>q</user><assistant>The answer is");
-  EXPECT_EQ(render("{{ messages[1].content[1].text }}!", input(R"([{"type":"x"},{"type":"text","text":"so "}])")), "so ");
+  EXPECT_EQ(
+      render("{{ messages[1].content[1].text }}!", input(R"([{"type":"x"},{"type":"text","text":"so "}])")),
+      "so ");
   EXPECT_NE(error_of([&] { render("nothing of it", input(R"("text")")); }), "");
   EXPECT_NE(error_of([&] { render(source, input("null")); }), "");
   EXPECT_NE(error_of([&] { render(source, {.messages_json = "[]", .continue_final_message = true}); }), "");
@@ -156,10 +165,14 @@ TEST(ChatTemplate, StrftimeNowIsLocalTime) {
 
 TEST(ChatTemplate, GgufKeys) {
   static const char* key = "tokenizer.chat_template";
-  const auto tokenizer = Tokenizer::from_json(Json::parse(testdata::load("tokenizers.json"))["tokenizers"][0]["json"].dump());
-  const auto load = [&](GgufMetadata metadata) { return ChatTemplate::load(testdata::gguf(metadata), *tokenizer); };
+  const auto tokenizer =
+      Tokenizer::from_json(Json::parse(testdata::load("tokenizers.json"))["tokenizers"][0]["json"].dump());
+  const auto load = [&](GgufMetadata metadata) {
+    return ChatTemplate::load(testdata::gguf(metadata), *tokenizer);
+  };
   EXPECT_EQ(load({{"tokenizer.chat_templates", {std::string("x")}}}), nullptr);
-  const auto chat = load({{key, {std::string("plain")}}, {std::string(key) + ".tool_use", {std::string("tools")}}});
+  const auto chat =
+      load({{key, {std::string("plain")}}, {std::string(key) + ".tool_use", {std::string("tools")}}});
   ASSERT_NE(chat, nullptr);
   EXPECT_EQ(chat->source(), "plain");
   EXPECT_EQ(chat->render({.messages_json = kUser}), "plain");
@@ -175,7 +188,8 @@ TEST(ChatTemplate, FoldersAndNamedSets) {
     file.write(text);
     file.commit();
   };
-  const auto tokenizer = Tokenizer::from_json(Json::parse(testdata::load("tokenizers.json"))["tokenizers"][0]["json"].dump());
+  const auto tokenizer =
+      Tokenizer::from_json(Json::parse(testdata::load("tokenizers.json"))["tokenizers"][0]["json"].dump());
   Checkpoint checkpoint;
   checkpoint.path = path;
   EXPECT_EQ(ChatTemplate::load(checkpoint, *tokenizer), nullptr);
@@ -193,7 +207,8 @@ TEST(ChatTemplate, FoldersAndNamedSets) {
 }
 
 TEST(ChatTemplate, MayBeUsedFromManyThreads) {
-  const auto chat = ChatTemplate::from_text("{% for m in messages %}{{ m.content }}{% endfor %}{{ n }}", "", "");
+  const auto chat =
+      ChatTemplate::from_text("{% for m in messages %}{{ m.content }}{% endfor %}{{ n }}", "", "");
   std::vector<std::thread> threads;
   std::atomic<int> wrong = 0;
   for (int t = 0; t < 4; ++t) {

@@ -28,9 +28,12 @@ class Keys {
     const GgufValue* value = find(key);
     if (!value) return -1;
     int64_t id = -1;
-    if (const auto* n = std::get_if<int64_t>(&value->value)) id = *n;
-    else if (const auto* u = std::get_if<uint64_t>(&value->value)) id = *u > kLargest ? kLargest : static_cast<int64_t>(*u);
-    else wrong(key, "a token id");
+    if (const auto* n = std::get_if<int64_t>(&value->value))
+      id = *n;
+    else if (const auto* u = std::get_if<uint64_t>(&value->value))
+      id = *u > kLargest ? kLargest : static_cast<int64_t>(*u);
+    else
+      wrong(key, "a token id");
     if (id == -1 || id == kLargest) return -1;  // how writers say "none"
     if (id < 0) wrong(key, "a token id");
     return id;
@@ -43,7 +46,9 @@ class Keys {
     wrong(key, "a bool");
   }
 
-  const std::vector<std::string>* strings(const std::string& key) const { return array<std::string>(key, "strings"); }
+  const std::vector<std::string>* strings(const std::string& key) const {
+    return array<std::string>(key, "strings");
+  }
 
   std::vector<int32_t> integers(const std::string& key) const {
     const auto* list = array<int64_t>(key, "integers");
@@ -51,7 +56,8 @@ class Keys {
     std::vector<int32_t> out;
     out.reserve(list->size());
     for (const int64_t n : *list) {
-      if (n < std::numeric_limits<int32_t>::min() || n > std::numeric_limits<int32_t>::max()) wrong(key, "32-bit integers");
+      if (n < std::numeric_limits<int32_t>::min() || n > std::numeric_limits<int32_t>::max())
+        wrong(key, "32-bit integers");
       out.push_back(static_cast<int32_t>(n));
     }
     return out;
@@ -106,7 +112,8 @@ std::unique_ptr<Tokenizer::Impl> tokenizer_from_gguf(const GgufMetadata& metadat
   const Keys keys(metadata);
   const std::string model = keys.text("model");
   const std::string pre = keys.text("pre");
-  if (model.empty()) fail(ErrorKind::bad_checkpoint, "{}model is missing: the file has no tokenizer", kPrefix);
+  if (model.empty())
+    fail(ErrorKind::bad_checkpoint, "{}model is missing: the file has no tokenizer", kPrefix);
   const auto tokens = borrow_all(keys.strings("tokens"));
   if (tokens.empty()) fail(ErrorKind::bad_checkpoint, "{}tokens is missing or empty", kPrefix);
   const auto merges = borrow_all(keys.strings("merges"));
@@ -114,14 +121,15 @@ std::unique_ptr<Tokenizer::Impl> tokenizer_from_gguf(const GgufMetadata& metadat
   const auto types = keys.integers("token_type");
   const auto whole = [&](const char* key, size_t count) {
     if (count != 0 && count != tokens.size()) {
-      fail(ErrorKind::bad_checkpoint, "{}{}: expected {} entries, one a token, found {}", kPrefix, key, tokens.size(),
-           count);
+      fail(ErrorKind::bad_checkpoint, "{}{}: expected {} entries, one a token, found {}", kPrefix, key,
+           tokens.size(), count);
     }
   };
   whole("scores", scores.size());
   whole("token_type", types.size());
   std::string charsmap;
-  for (const int32_t byte : keys.integers("precompiled_charsmap")) charsmap.push_back(static_cast<char>(byte));
+  for (const int32_t byte : keys.integers("precompiled_charsmap"))
+    charsmap.push_back(static_cast<char>(byte));
   std::vector<int64_t> special;
   for (const char* key : {"eot_token_id", "eom_token_id", "padding_token_id", "mask_token_id"}) {
     if (const int64_t id = keys.id(key); id >= 0) special.push_back(id);

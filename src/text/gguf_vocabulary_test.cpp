@@ -39,7 +39,8 @@ GgufMetadata byte_level() {
     if (at.get<size_t>() >= 3 && at.get<size_t>() < 259) tokens.push_back(token);
   }
   EXPECT_EQ(tokens.size(), 256u);
-  for (const char* more : {"he", "ll", "hell", "hello", "<|im_end|>", "<think>", "<ctl>"}) tokens.push_back(more);
+  for (const char* more : {"he", "ll", "hell", "hello", "<|im_end|>", "<think>", "<ctl>"})
+    tokens.push_back(more);
   Integers types(256 + 4, 1);
   for (const int type : {1, 4, 3}) types.push_back(type);  // <|im_end|> wrongly marked as ordinary
   return {{kKey + "model", text("gpt2")},
@@ -142,8 +143,8 @@ TEST(GgufVocabulary, SentencePieceEncodesAsItsLibraryDoes) {
       EXPECT_EQ(testdata::joined(testdata::stream(tokenizer, ids)), row[1].get<std::string>());
     }
     EXPECT_TRUE(tokenizer->adds_bos());
-    EXPECT_EQ(tokenizer->encode("</s>", false).front(), 2);           // a control token, read
-    EXPECT_NE(tokenizer->encode("</s>", false, false).front(), 2);    // and as text
+    EXPECT_EQ(tokenizer->encode("</s>", false).front(), 2);         // a control token, read
+    EXPECT_NE(tokenizer->encode("</s>", false, false).front(), 2);  // and as text
   }
 }
 
@@ -157,7 +158,8 @@ TEST(GgufVocabulary, UnigramEncodesAsItsLibraryDoes) {
     int compared = 0;
     for (size_t i = 0; i < texts.size(); ++i) {
       // without the file's table only texts that it leaves alone are the same
-      const bool plain = std::all_of(texts[i].begin(), texts[i].end(), [](char c) { return c >= ' ' && c < 0x7F; });
+      const bool plain =
+          std::all_of(texts[i].begin(), texts[i].end(), [](char c) { return c >= ' ' && c < 0x7F; });
       if (!plain || texts[i].find_first_not_of(' ') == std::string::npos) continue;
       auto ids = vocabulary["ids"][i].get<std::vector<TokenId>>();
       EXPECT_EQ(tokenizer->encode(texts[i], false, false), ids) << texts[i];
@@ -193,7 +195,8 @@ TEST(GgufVocabulary, WordPieceIsTheOneOfHuggingFace) {
                                                          {kKey + "seperator_token_id", id(3)}}));
   const auto texts = fixture["texts"].get<Strings>();
   for (size_t i = 0; i < texts.size(); ++i) {
-    EXPECT_EQ(tokenizer->encode(texts[i], true), reference["special"][i].get<std::vector<TokenId>>()) << texts[i];
+    EXPECT_EQ(tokenizer->encode(texts[i], true), reference["special"][i].get<std::vector<TokenId>>())
+        << texts[i];
   }
 }
 

@@ -1,5 +1,5 @@
-// Real tokenizers where the machine has them (MLXCEL_TEST_CACHE or the model store); skipped elsewhere. The digests
-// were taken of the reference implementations' ids over the texts in testdata/tokenizers.json.
+// Real tokenizers where the machine has them (MLXCEL_TEST_CACHE or the model store); skipped elsewhere. The
+// digests were taken of the reference implementations' ids over the texts in testdata/tokenizers.json.
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
@@ -33,7 +33,8 @@ void expect_streams(const std::shared_ptr<const Tokenizer>& tokenizer) {
   const Json fixture = Json::parse(testdata::load("tokenizers.json"));
   for (const Json& text : fixture["texts"]) {
     const auto ids = tokenizer->encode(text.get<std::string>(), false);
-    EXPECT_EQ(testdata::joined(testdata::stream(tokenizer, ids, false)), tokenizer->decode(ids, false)) << text;
+    EXPECT_EQ(testdata::joined(testdata::stream(tokenizer, ids, false)), tokenizer->decode(ids, false))
+        << text;
   }
 }
 
@@ -53,9 +54,10 @@ TEST(RealTokenizers, SmolLm2FromItsGguf) {
   expect_streams(tokenizer);
   const auto chat = ChatTemplate::load(checkpoint, *tokenizer);
   ASSERT_NE(chat, nullptr);
-  EXPECT_EQ(chat->render({.messages_json = R"([{"role": "user", "content": "Hi"}])"}),
-            "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
-            "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
+  EXPECT_EQ(
+      chat->render({.messages_json = R"([{"role": "user", "content": "Hi"}])"}),
+      "<|im_start|>system\nYou are a helpful AI assistant named SmolLM, trained by Hugging Face<|im_end|>\n"
+      "<|im_start|>user\nHi<|im_end|>\n<|im_start|>assistant\n");
 }
 
 TEST(RealTokenizers, MiniLm) {

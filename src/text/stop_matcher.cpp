@@ -36,7 +36,8 @@ StopMatcher::Result StopMatcher::push(std::string_view piece) {
   for (const std::string& stop : stops_) {
     const size_t longest = std::min(held_.size(), stop.size() - 1);
     for (size_t size = longest; size > hold; --size) {
-      if (std::string_view(held_).substr(held_.size() - size) == std::string_view(stop).substr(0, size)) hold = size;
+      if (std::string_view(held_).substr(held_.size() - size) == std::string_view(stop).substr(0, size))
+        hold = size;
     }
   }
   result.text = held_.substr(0, held_.size() - hold);

@@ -12,9 +12,9 @@ class StopMatcher {
  public:
   explicit StopMatcher(std::vector<std::string> stops);
   struct Result {
-    std::string text;          // safe to send
-    bool stopped = false;      // a stop string was found; nothing after it is sent
-    std::string stop;          // which one
+    std::string text;      // safe to send
+    bool stopped = false;  // a stop string was found; nothing after it is sent
+    std::string stop;      // which one
   };
   Result push(std::string_view piece);
   /// The end of the stream: what was held back.

@@ -21,7 +21,8 @@ inline std::string load(const std::string& name) {
 inline std::optional<std::filesystem::path> cached(const std::string& name) {
   std::vector<std::filesystem::path> roots;
   if (const char* cache = std::getenv("MLXCEL_TEST_CACHE")) roots.emplace_back(cache);
-  if (const char* home = std::getenv("HOME")) roots.push_back(std::filesystem::path(home) / ".cache/mlxcel/models");
+  if (const char* home = std::getenv("HOME"))
+    roots.push_back(std::filesystem::path(home) / ".cache/mlxcel/models");
   for (const auto& root : roots) {
     for (const auto& path : {root / name, root / std::filesystem::path(name).filename()}) {
       if (std::filesystem::exists(path)) return path;

@@ -67,7 +67,8 @@ std::unique_ptr<Tokenizer::Impl> from_folder(const std::filesystem::path& folder
 
   const auto limit = [&](const Json& json, const char* key) {
     const auto it = json.find(key);
-    if (it == json.end() || !it->is_number() || it->get<double>() >= kNoLimit || it->get<double>() < 1) return;
+    if (it == json.end() || !it->is_number() || it->get<double>() >= kNoLimit || it->get<double>() < 1)
+      return;
     const int length = static_cast<int>(it->get<double>());
     impl->max_length = std::min(impl->max_length.value_or(length), length);
   };
@@ -115,7 +116,8 @@ std::vector<TokenId> Tokenizer::encode(std::string_view text, bool add_special, 
 
 std::string Tokenizer::decode(std::span<const TokenId> ids, bool skip_special) const {
   rust::Text text, error;
-  if (!mlxcel_tokenizer_decode(impl_->handle.get(), ids.data(), ids.size(), skip_special, text.out(), error.out())) {
+  if (!mlxcel_tokenizer_decode(impl_->handle.get(), ids.data(), ids.size(), skip_special, text.out(),
+                               error.out())) {
     fail(ErrorKind::internal, "{} tokens cannot be decoded: {}", ids.size(), error.str());
   }
   return text.str();

@@ -5,8 +5,8 @@
 #include <atomic>
 #include <chrono>
 #include <functional>
-#include <thread>
 #include <nlohmann/json.hpp>
+#include <thread>
 
 #include "base/error.h"
 #include "text/testdata.h"
@@ -57,7 +57,8 @@ TEST(Tokenizer, EqualsTheReferenceOnHostileTexts) {
   for (const Json& one : fixture()["tokenizers"]) {
     const auto tokenizer = Tokenizer::from_json(one["json"].dump());
     for (size_t i = 0; i < texts.size(); ++i) {
-      EXPECT_EQ(tokenizer->encode(texts[i], false), one["ids"][i].get<std::vector<TokenId>>()) << one["name"] << texts[i];
+      EXPECT_EQ(tokenizer->encode(texts[i], false), one["ids"][i].get<std::vector<TokenId>>())
+          << one["name"] << texts[i];
       EXPECT_EQ(tokenizer->encode(texts[i], true), one["special"][i].get<std::vector<TokenId>>())
           << one["name"] << texts[i];
       EXPECT_EQ(tokenizer->encode(texts[i], false, false), one["plain"][i].get<std::vector<TokenId>>())
@@ -111,7 +112,8 @@ TEST(Detokenizer, AnEmojiComesWhole) {
 TEST(Detokenizer, AnUnfinishedCharacterIsReplacedAsDecodeDoes) {
   for (const char* name : {"byte level", "pieces"}) {
     const auto tokenizer = small(name);
-    for (const std::string bytes : {"\xF0\x9F\x8E", "\xF0\x9F", "\xE2\x82\x41", "\xFF\xFE", "\xC3", "\xED\xA0\x80"}) {
+    for (const std::string bytes :
+         {"\xF0\x9F\x8E", "\xF0\x9F", "\xE2\x82\x41", "\xFF\xFE", "\xC3", "\xED\xA0\x80"}) {
       const auto ids = byte_tokens(*tokenizer, bytes);
       EXPECT_EQ(testdata::joined(testdata::stream(tokenizer, ids)), tokenizer->decode(ids)) << name;
       EXPECT_NE(tokenizer->decode(ids).find("\uFFFD"), std::string::npos) << name;
@@ -134,7 +136,8 @@ TEST(Detokenizer, LeadingSpaces) {
 TEST(Detokenizer, ManyTokensTakeLinearTime) {
   for (const char* name : {"byte level", "pieces", "word piece"}) {
     const auto tokenizer = small(name);
-    std::vector<TokenId> ids = tokenizer->encode(std::string(20'000, 'q') + " " + std::string(20'000, 'z'), false);
+    std::vector<TokenId> ids =
+        tokenizer->encode(std::string(20'000, 'q') + " " + std::string(20'000, 'z'), false);
     const auto bad = name == std::string("word piece") ? ids : byte_tokens(*tokenizer, "\xFF");
     while (ids.size() < 100'000) ids.insert(ids.end(), bad.begin(), bad.end());  // all of it invalid
     EXPECT_EQ(testdata::joined(testdata::stream(tokenizer, ids)), tokenizer->decode(ids)) << name;
@@ -175,7 +178,8 @@ TEST(Tokenizer, SpecialTokens) {
 
 TEST(Tokenizer, BrokenFilesAreErrors) {
   for (const std::string json :
-       {"", "{", "[]", "null", "{\"model\":{}}", "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"vocab\":3}}",
+       {"", "{", "[]", "null", "{\"model\":{}}",
+        "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"vocab\":3}}",
         "{\"version\":\"1.0\",\"model\":{\"type\":\"BPE\",\"vocab\":{\"a\":0},\"merges\":[\"b c\"]}}"}) {
     EXPECT_NE(message([&] { Tokenizer::from_json(json); }, ErrorKind::bad_checkpoint), "") << json;
   }
@@ -184,8 +188,8 @@ TEST(Tokenizer, BrokenFilesAreErrors) {
   bad_decoder["decoder"] = {{"type", "Nonsense"}};
   EXPECT_NE(message([&] { Tokenizer::from_json(bad_decoder.dump()); }, ErrorKind::bad_checkpoint), "");
   Json bad_regex = fixture()["tokenizers"][0]["json"];
-  bad_regex["pre_tokenizer"] = Json::parse(
-      R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated","invert":false})");
+  bad_regex["pre_tokenizer"] =
+      Json::parse(R"({"type":"Split","pattern":{"Regex":"("},"behavior":"Isolated","invert":false})");
   EXPECT_NE(message([&] { Tokenizer::from_json(bad_regex.dump()); }, ErrorKind::bad_checkpoint), "");
 }
 
@@ -258,7 +262,8 @@ TEST_F(Folder, ReadsItsConfigurations) {
 
 TEST_F(Folder, TruncationAndPaddingOfTheFileAreOff) {
   Json json = fixture()["tokenizers"][3]["json"];
-  json["truncation"] = Json::parse(R"({"direction":"Right","max_length":4,"strategy":"LongestFirst","stride":0})");
+  json["truncation"] =
+      Json::parse(R"({"direction":"Right","max_length":4,"strategy":"LongestFirst","stride":0})");
   json["padding"] = Json::parse(
       R"({"strategy":{"Fixed":128},"direction":"Right","pad_to_multiple_of":null,"pad_id":0,"pad_type_id":0,"pad_token":"[PAD]"})");
   put("tokenizer.json", json.dump());
@@ -286,7 +291,8 @@ TEST_F(Folder, WithoutATokenizerItIsAnErrorNamingTheFile) {
   EXPECT_NE(message([&] { load(); }, ErrorKind::bad_checkpoint).find("tokenizer.json"), std::string::npos);
   put("tokenizer.json", fixture()["tokenizers"][0]["json"].dump());
   put("tokenizer_config.json", "[1]");
-  EXPECT_NE(message([&] { load(); }, ErrorKind::bad_checkpoint).find("tokenizer_config.json"), std::string::npos);
+  EXPECT_NE(message([&] { load(); }, ErrorKind::bad_checkpoint).find("tokenizer_config.json"),
+            std::string::npos);
 }
 
 }  // namespace
