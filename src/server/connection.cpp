@@ -81,11 +81,11 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
 
   void cut(const std::string& reason) override {
     asio::post(executor_, [self = this->shared_from_this(), reason] {
-      if (self->exchange_) {
-        self->exchange_->close_after();
-        self->exchange_->abort(reason);
+      if (!self->exchange_) {
+        self->socket().cancel(self->ignored_);
+        return;
       }
-      self->socket().cancel(self->ignored_);
+      self->exchange_->cut(reason);
     });
   }
 

@@ -170,6 +170,10 @@ void Generation::end_row(size_t index, TextEnd& end) {
 
 void Generation::abort(const std::string& reason) {
   if (over_) return;
+  if (reason == "shutdown") {
+    service_.metrics().cancelled.add({reason});
+    return fail_all({503, "unavailable_error", "the server is shutting down", std::nullopt});
+  }
   over_ = true;
   cancel_rows();
   service_.metrics().cancelled.add({reason});

@@ -58,8 +58,8 @@ class Exchange {
   virtual bool answered() const = 0;    // respond() or open_stream() was called
   virtual bool streaming() const = 0;   // a stream is open
 
-  /// Called at most once, when nobody waits for the answer any more: "client disconnected", "shutdown", ….
-  /// Whatever is written afterwards is dropped.
+  /// Called at most once, when nobody waits for the answer any more ("client disconnected", "reader too slow", …):
+  /// whatever is written then is dropped. With "shutdown" the last words are still sent.
   virtual void on_abort(std::function<void(const std::string& reason)> handler) = 0;
   /// From now on, no call of progress() for `seconds` calls `handler` once. 0: off.
   virtual void watch_progress(double seconds, std::function<void()> handler) = 0;

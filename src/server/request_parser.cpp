@@ -33,7 +33,9 @@ RequestParser::Result explain(const boost::system::error_code& error, const Serv
   if (error == http::error::body_limit) {
     return refusal(413, fmt::format("the body is larger than {} bytes", limits.body_bytes));
   }
-  if (error == http::error::bad_version) return refusal(505, "expected HTTP/1.1 or HTTP/1.0");
+  if (error == http::error::bad_version) {
+    return refusal(400, "malformed HTTP: expected HTTP/1.1 or HTTP/1.0, and lines that end in CRLF");
+  }
   return refusal(400, fmt::format("malformed HTTP: {}", error.message()));
 }
 

@@ -143,7 +143,8 @@ HttpResponse Router::error_response(const ApiError& error) const {
 }
 
 void Router::finish(const HttpRequest& request, HttpResponse& response) const {
-  response.headers.emplace_back("X-Request-Id", request.id);
+  // What never became a request has no id yet.
+  response.headers.emplace_back("X-Request-Id", request.id.empty() ? random_id("req_") : request.id);
   access_.add_cors(request, response);
   if (!request.logged) {
     const auto level = response.status >= 400 || request.method == "POST" ? log::Level::info : log::Level::debug;

@@ -140,6 +140,12 @@ void SocketExchange::abort(const std::string& reason) {
   notify();
 }
 
+void SocketExchange::cut(const std::string& reason) {
+  framing_.keep_alive = false;
+  if (const auto handler = std::exchange(abort_handler_, nullptr)) handler(reason);
+  abort(reason);
+}
+
 void SocketExchange::watch_progress(double seconds, std::function<void()> handler) {
   progress_seconds_ = seconds;
   progressed_ = Clock::now();

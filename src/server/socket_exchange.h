@@ -38,6 +38,8 @@ class SocketExchange final : public Exchange, public std::enable_shared_from_thi
   bool keep_alive() const { return framing_.keep_alive; }
   void close_after() { framing_.keep_alive = false; }
   void abort(const std::string& reason);
+  /// The server goes: whoever answers may still say so; what stays open is aborted.
+  void cut(const std::string& reason);
   bool aborted() const { return aborted_; }
   /// Ends when there is output, when the answer is done, or when the next ping or check is due.
   boost::asio::steady_timer& wake() { return wake_; }

@@ -138,7 +138,7 @@ def check_sigterm_drains(context):
             waiting = Connection(server, 60)
             waiting.send(encode_request("GET", "/health"))
             assert waiting.response().status == 200
-            body = {"messages": [{"role": "user", "content": "[[loop]]"}], "temperature": 0, "stream": True, "max_tokens": 400}
+            body = {"messages": [{"role": "user", "content": "[[loop]]"}], "temperature": 0, "stream": True, "max_tokens": 60}
             streaming.send(encode_request("POST", CHAT, body))
             status, _ = streaming.head()
             streaming.chunk()

@@ -200,8 +200,8 @@ def check_queue_full_is_503(context):
                 assert headers["retry-after"]
         for connection in held:
             connection.close()
-        assert set(statuses) <= {200, 503}, statuses
-        assert until(lambda: idle(server))
+        assert set(statuses) == {200, 503}, statuses
+        assert until(lambda: server.metric("mlxcel_slots_busy") == 0)
         assert server.chat("[[space]]").status == 200
 
 
@@ -219,7 +219,8 @@ def check_h6_sixteen_clients_on_the_real_model(context):
     prompts = [f"Repeat exactly this number and nothing else: {n}" for n in range(4711, 4723)]
 
     def ask(prompt, stream):
-        found = server.chat(prompt, max_tokens=16, stream=stream)
+        body = user(prompt, max_tokens=8, stream=stream)
+        found = server.post(CHAT, body, timeout=900)  # a loaded machine takes its time
         return joined_chat(found.events()) if stream else found.json()["choices"][0]["message"]["content"]
 
     solo = [ask(p, False) for p in prompts]
