@@ -99,6 +99,12 @@ int cgroup_cores() {
   return cores;
 }
 
+// WorkerPool::Impl::state: the region's number, whether it takes no more workers, and how many are in it.
+constexpr uint64_t kClosed = uint64_t{1} << 31;
+constexpr uint64_t kInside = kClosed - 1;
+uint32_t number_of(uint64_t state) { return static_cast<uint32_t>(state >> 32); }
+uint64_t state_of(uint32_t number) { return static_cast<uint64_t>(number) << 32; }
+
 std::atomic<int> shared_threads{0};
 std::atomic<bool> shared_made{false};
 
@@ -133,13 +139,17 @@ struct WorkerPool::Impl {
 
   void stop_all() {
     stop.store(true, std::memory_order_relaxed);
-    epoch.fetch_add(1, std::memory_order_release);
-    epoch.notify_all();
+    state.store(state_of(number_of(state.load()) + 1) | kClosed, std::memory_order_release);
+    wake();
     for (auto& worker : workers) worker.join();
   }
 
+  void wake() {
+    calls.fetch_add(1, std::memory_order_release);
+    calls.notify_all();
+  }
   void serve(int worker);
-  void run(const void* body_now, Invoke invoke_now);
+  void run(const void* body_now, Invoke invoke_now, bool loose_now);
   void barrier();
 
   const int width;
@@ -147,12 +157,14 @@ struct WorkerPool::Impl {
   std::vector<std::thread> workers;
   std::mutex region;  // one region at a time
 
-  // Written by worker 0 before `epoch` moves.
+  // Written by worker 0 while no region is open.
   const void* body = nullptr;
   Invoke invoke = nullptr;
+  bool loose = false;
 
-  alignas(64) std::atomic<uint32_t> epoch{0};
-  alignas(64) std::atomic<int> running{0};
+  alignas(64) std::atomic<uint64_t> state{kClosed};
+  alignas(64) std::atomic<uint32_t> calls{0};  // what parked workers sleep on
+  alignas(64) std::atomic<int> running{0};     // workers that a region which is not loose still waits for
   alignas(64) std::atomic<int> arrived{0};
   alignas(64) std::atomic<uint32_t> phase{0};
   alignas(64) std::atomic<bool> sleepy{false};
@@ -172,23 +184,33 @@ void WorkerPool::Impl::serve(int worker) {
   depth = 1;
   uint32_t seen = 0;
   for (;;) {
-    const auto moved = [&] { return epoch.load(std::memory_order_acquire) != seen; };
+    const auto moved = [&] { return number_of(state.load(std::memory_order_acquire)) != seen; };
     for (int i = 0; i < kPausesBeforeYield && !moved() && !sleepy.load(std::memory_order_relaxed); ++i)
       pause_cpu();
     if (!moved()) {
       const auto until = std::chrono::steady_clock::now() + kSpin;
       while (!moved() && !sleepy.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < until)
         std::this_thread::yield();
-      while (!moved()) epoch.wait(seen, std::memory_order_acquire);
     }
-    ++seen;  // run() waits for every worker, so an epoch is never missed
+    for (;;) {
+      const uint32_t call = calls.load(std::memory_order_acquire);
+      if (moved()) break;
+      calls.wait(call, std::memory_order_acquire);
+    }
     if (stop.load(std::memory_order_relaxed)) return;
+    // In by one exchange, so that a worker is never inside a region that has closed.
+    uint64_t now = state.load(std::memory_order_acquire);
+    while (!(now & kClosed) && !state.compare_exchange_weak(now, now + 1, std::memory_order_acq_rel)) {
+    }
+    seen = number_of(now);
+    if (now & kClosed) continue;
     invoke(body, worker, width);
     running.fetch_sub(1, std::memory_order_release);
+    state.fetch_sub(1, std::memory_order_release);
   }
 }
 
-void WorkerPool::Impl::run(const void* body_now, Invoke invoke_now) {
+void WorkerPool::Impl::run(const void* body_now, Invoke invoke_now, bool loose_now) {
   if (depth > 0 || width == 1) {
     // Nested (or alone): depth 2 and more has no one to meet at a barrier.
     struct Deeper {
@@ -201,10 +223,11 @@ void WorkerPool::Impl::run(const void* body_now, Invoke invoke_now) {
   const std::lock_guard lock(region);
   body = body_now;
   invoke = invoke_now;
+  loose = loose_now;
   running.store(width - 1, std::memory_order_relaxed);
   sleepy.store(false, std::memory_order_relaxed);
-  epoch.fetch_add(1, std::memory_order_release);
-  epoch.notify_all();
+  state.store(state_of(number_of(state.load(std::memory_order_relaxed)) + 1), std::memory_order_release);
+  wake();
   current_pool = this;
   depth = 1;
   std::exception_ptr error;
@@ -215,12 +238,16 @@ void WorkerPool::Impl::run(const void* body_now, Invoke invoke_now) {
   }
   depth = 0;
   current_pool = nullptr;
-  await([&] { return running.load(std::memory_order_acquire) == 0; });
+  if (!loose_now) await([&] { return running.load(std::memory_order_acquire) == 0; });
+  state.fetch_or(kClosed, std::memory_order_acq_rel);
+  await([&] { return (state.load(std::memory_order_acquire) & kInside) == 0; });
   if (error) std::rethrow_exception(error);
 }
 
 void WorkerPool::Impl::barrier() {
   if (width == 1 || depth != 1 || current_pool != this) return;
+  if (loose)
+    fail(ErrorKind::internal, "worker pool: a barrier in a loose region waits for workers that may not come");
   const uint32_t now = phase.load(std::memory_order_relaxed);
   if (arrived.fetch_add(1, std::memory_order_acq_rel) == width - 1) {
     arrived.store(0, std::memory_order_relaxed);
@@ -233,7 +260,9 @@ void WorkerPool::Impl::barrier() {
 WorkerPool::WorkerPool(int threads) : impl_(std::make_unique<Impl>(threads)) {}
 WorkerPool::~WorkerPool() = default;
 
-void WorkerPool::call(const void* body, void (*invoke)(const void*, int, int)) { impl_->run(body, invoke); }
+void WorkerPool::call(const void* body, void (*invoke)(const void*, int, int), bool loose) {
+  impl_->run(body, invoke, loose);
+}
 void WorkerPool::barrier() { impl_->barrier(); }
 int WorkerPool::width() const { return impl_->width; }
 void WorkerPool::park() { impl_->sleepy.store(true, std::memory_order_relaxed); }

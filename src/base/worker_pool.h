@@ -6,6 +6,8 @@
 // meets at a barrier must not throw; no body may throw on other workers (std::terminate).
 #pragma once
 
+#include <atomic>
+#include <cstdint>
 #include <functional>
 #include <memory>
 #include <string>
@@ -37,6 +39,23 @@ class WorkerPool {
     call(&body, [](const void* b, int w, int n) { (*static_cast<const F*>(b))(w, n); });
   }
 
+  /// Runs body(worker, width) on the caller, and on those workers that turn up before the caller's own call
+  /// has returned: for work that each takes from a shared counter until none is left. Where other processes
+  /// keep a worker from its CPU, the region does not wait for it. No barrier inside.
+  template <class F>
+  void run_loose(const F& body) {
+    call(&body, [](const void* b, int w, int n) { (*static_cast<const F*>(b))(w, n); }, true);
+  }
+  /// visit(begin, end) over [0, count) in pieces of `grain`, loosely.
+  template <class Visit>
+  void each(int count, int grain, const Visit& visit) {
+    std::atomic<int64_t> next{0};
+    run_loose([&](int, int) {
+      for (int64_t begin; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < count;)
+        visit(static_cast<int>(begin), static_cast<int>(begin + grain < count ? begin + grain : count));
+    });
+  }
+
   /// Waits inside a region until every worker has arrived. Nothing to wait for in a nested region.
   void barrier();
 
@@ -56,7 +75,7 @@ class WorkerPool {
   static int default_threads();
 
  private:
-  void call(const void* body, void (*invoke)(const void*, int, int));
+  void call(const void* body, void (*invoke)(const void*, int, int), bool loose = false);
   struct Impl;
   std::unique_ptr<Impl> impl_;
 };

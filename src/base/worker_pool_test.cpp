@@ -75,6 +75,43 @@ TEST(WorkerPool, TwoThreadsTakeTurns) {
   EXPECT_EQ(count, 400);
 }
 
+TEST(WorkerPool, LooseRegionsDoEverythingOnce) {
+  for (const int width : {1, 2, 4}) {
+    WorkerPool pool(width);
+    std::vector<std::atomic<int>> hits(97);
+    for (int round = 0; round < 300; ++round) {
+      pool.each(97, 1 + round % 7, [&](int begin, int end) {
+        for (int i = begin; i < end; ++i) ++hits[static_cast<size_t>(i)];
+      });
+      if (round % 3 == 0) pool.run([&](int worker, int) { hits[static_cast<size_t>(worker)] += 0; });
+    }
+    for (const auto& count : hits) EXPECT_EQ(count.load(), 300);
+  }
+}
+
+/// A region's own variables are gone when it returns: a late worker must not touch them.
+TEST(WorkerPool, LooseRegionsEndBeforeTheirVariables) {
+  WorkerPool pool(3);
+  int64_t total = 0;
+  for (int round = 0; round < 2000; ++round) {
+    std::atomic<int> next{0}, sum{0};
+    pool.run_loose([&](int, int) {
+      for (int i; (i = next.fetch_add(1)) < 5;) sum += i;
+    });
+    total += sum.load();
+    if (round % 500 == 0) std::this_thread::sleep_for(std::chrono::milliseconds(4));  // parked in between
+  }
+  EXPECT_EQ(total, 2000 * 10);
+}
+
+TEST(WorkerPool, LooseRegionsHaveNoBarrier) {
+  WorkerPool pool(2);
+  EXPECT_THROW(pool.run_loose([&](int worker, int) {
+    if (worker == 0) pool.barrier();
+  }),
+               Error);
+}
+
 TEST(WorkerPool, CallersExceptionLeavesRunAndThePoolGoesOn) {
   WorkerPool pool(2);
   EXPECT_THROW(pool.run([](int worker, int) {

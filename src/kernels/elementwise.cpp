@@ -35,10 +35,8 @@ constexpr size_t kParallel = 16384;
 template <class Visit>
 void over(int count, size_t each, const Visit& visit) {
   if (static_cast<size_t>(count) * each < kParallel) return visit(0, count);
-  WorkerPool::shared().run([&](int worker, int width) {
-    const auto [begin, end] = share(count, worker, width);
-    if (begin < end) visit(begin, end);
-  });
+  auto& pool = WorkerPool::shared();
+  pool.each(count, std::max(1, count / (4 * pool.width())), visit);
 }
 
 array as(const array& a, mx::Dtype dtype) { return a.dtype() == dtype ? a : mx::astype(a, dtype); }

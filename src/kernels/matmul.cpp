@@ -13,6 +13,8 @@
 namespace mlxcel::kernels {
 namespace {
 
+// Up to so many values it is faster for each worker to quantise its own panel than to meet over a shared one.
+constexpr size_t kOwnPanel = 4096;
 // Rows quantised at a time: bounds the panel's memory (1024 rows of 16384 columns are 37 MB).
 constexpr int kMostRows = 1024;
 // Up to so many tiles it is as fast to unpack the codes again for each as to spread them once.
@@ -113,49 +115,54 @@ class Batch {
           tasks_ += segment.blocks;
         }
     }
+    own_panels_ = rows_ == 1 || static_cast<size_t>(rows_) * static_cast<size_t>(w_.columns) <= kOwnPanel;
     for (int kind = 0; kind < kPanelKinds; ++kind)
-      if (uses_[kind] && !(rows_ == 1))
+      if (uses_[kind] && !own_panels_)
         panel_[kind] = panels[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns) *
                                                  static_cast<size_t>(rows_));
   }
 
   void run() {
     auto& pool = WorkerPool::shared();
-    const bool alone = rows_ == 1;
-    std::atomic<int> next{0};
-    // Few rows read each weight once: a contiguous share a worker keeps one stream. Many rows: who is free.
-    const int grain = rows_ <= 4 ? 0 : std::max(1, 32 / rows_);
-    pool.run([&](int worker, int width) {
+    if (!own_panels_)
+      for (int kind = 0; kind < kPanelKinds; ++kind)
+        if (uses_[kind]) prepare_all(static_cast<PanelKind>(kind), pool);
+    // Each worker goes through a share of its own, so that it reads one stream, then helps with the others'.
+    const int ranges = std::min(pool.width(), kMostRanges);
+    Range range[kMostRanges];
+    for (int i = 0; i < ranges; ++i) {
+      const auto [begin, end] = share(tasks_, i, ranges);
+      range[i].next.store(begin, std::memory_order_relaxed);
+      range[i].end = end;
+    }
+    const int grain = std::max(1, 32 / std::max(rows_, 4));
+    pool.run_loose([&](int worker, int) {
       static thread_local Buffer own[kPanelKinds];
       Panels panels{};
-      if (alone) {
-        for (int kind = 0; kind < kPanelKinds; ++kind)
-          if (uses_[kind]) {
-            panels.at[kind] =
-                own[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns));
-            prepare(static_cast<PanelKind>(kind), panels.at[kind], 0, 0,
-                    columns_units(static_cast<PanelKind>(kind)));
-          }
-      } else {
-        for (int kind = 0; kind < kPanelKinds; ++kind) {
-          panels.at[kind] = panel_[kind];
-          if (uses_[kind]) prepare_share(static_cast<PanelKind>(kind), worker, width);
-        }
-        pool.barrier();
+      for (int kind = 0; kind < kPanelKinds; ++kind) {
+        panels.at[kind] = panel_[kind];
+        if (!uses_[kind] || !own_panels_) continue;
+        const auto k = static_cast<PanelKind>(kind);
+        panels.at[kind] = own[kind].get<uint8_t>(panel_row_bytes(k, w_.columns) * static_cast<size_t>(rows_));
+        for (int tile = 0; tile < static_cast<int>(tiles_->size()); ++tile)
+          prepare(k, panels.at[kind], tile, 0, columns_units(k));
       }
-      if (grain == 0) {
-        const auto [begin, end] = share(tasks_, worker, width);
-        tasks(panels, begin, end);
-        return;
+      for (int i = 0; i < ranges; ++i) {
+        Range& r = range[(worker + i) % ranges];
+        for (int begin; (begin = r.next.fetch_add(grain, std::memory_order_relaxed)) < r.end;)
+          tasks(panels, begin, std::min(begin + grain, r.end));
       }
-      for (int begin; (begin = next.fetch_add(grain, std::memory_order_relaxed)) < tasks_;)
-        tasks(panels, begin, std::min(begin + grain, tasks_));
     });
   }
 
  private:
   struct Panels {
     uint8_t* at[kPanelKinds];
+  };
+  static constexpr int kMostRanges = 64;
+  struct alignas(64) Range {
+    std::atomic<int> next;
+    int end;
   };
 
   int columns_units(PanelKind kind) const { return kind == kFloatPanel ? w_.columns : w_.columns / kChunk; }
@@ -187,15 +194,15 @@ class Batch {
   }
 
   /// Few tiles are split by column, so that no two workers write the same cache lines; many by tile.
-  void prepare_share(PanelKind kind, int worker, int width) const {
-    const int count = static_cast<int>(tiles_->size());
-    if (count >= 4 * width) {
-      const auto [begin, end] = share(count, worker, width);
-      for (int tile = begin; tile < end; ++tile) prepare(kind, panel_[kind], tile, 0, columns_units(kind));
-    } else {
-      const auto [begin, end] = share(columns_units(kind), worker, width);
+  void prepare_all(PanelKind kind, WorkerPool& pool) const {
+    const int count = static_cast<int>(tiles_->size()), columns = columns_units(kind);
+    if (count >= 4 * pool.width())
+      return pool.each(count, std::max(1, count / (8 * pool.width())), [&](int begin, int end) {
+        for (int tile = begin; tile < end; ++tile) prepare(kind, panel_[kind], tile, 0, columns);
+      });
+    pool.each(columns, std::max(1, columns / (2 * pool.width())), [&](int begin, int end) {
       for (int tile = 0; tile < count; ++tile) prepare(kind, panel_[kind], tile, begin, end);
-    }
+    });
   }
 
   void tasks(const Panels& panels, int begin, int end) const {
@@ -355,6 +362,7 @@ class Batch {
   std::vector<Unit>* units_ = nullptr;
   bool uses_[kPanelKinds] = {};
   uint8_t* panel_[kPanelKinds] = {};
+  bool own_panels_ = false;
   int first_row_ = 0, rows_ = 0, most_rows_ = 0, tasks_ = 0;
 };
 

@@ -1,5 +1,6 @@
 #include "kernels/primitive.h"
 
+#include <algorithm>
 #include <cstring>
 
 namespace mlxcel::kernels {
@@ -41,9 +42,11 @@ void Gather::run() const {
   };
   constexpr size_t kParallelBytes = size_t{128} << 10;
   if (count * bytes < kParallelBytes) return copy(0, count);
-  WorkerPool::shared().run([&](int worker, int width) {
-    const auto w = static_cast<size_t>(worker), n = static_cast<size_t>(width);
-    copy(count * w / n, count * (w + 1) / n);
+  auto& pool = WorkerPool::shared();
+  const size_t pieces = std::min(count, static_cast<size_t>(4 * pool.width()));
+  pool.each(static_cast<int>(pieces), 1, [&](int piece, int) {
+    const auto p = static_cast<size_t>(piece);
+    copy(count * p / pieces, count * (p + 1) / pieces);
   });
 }
 
