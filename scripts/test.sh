@@ -27,6 +27,7 @@ step "setting up (first time: one to two minutes)"
 scripts/setup.sh cpu
 step "fetching the default model (98 MB, once)"
 scripts/fetch_model.sh >/dev/null || step "the default model could not be fetched; its tests will skip"
+tests/real/fetch.sh >/dev/null || step "the embedding model could not be fetched; its tests will skip"
 
 run() {  # run STAGE NAME=COMMAND...
   local stage=$1
@@ -72,6 +73,7 @@ if [ $all -eq 1 ]; then
   mapfile -t programs < <(gtest_programs tsan)
   step "running them under the thread sanitizer"
   TSAN_OPTIONS="suppressions=$root/tests/suppressions/tsan.txt halt_on_error=0" MLXCEL_TEST_SANITIZED=1 run tsan "${programs[@]}"
+  tests/clients/make_venv.sh >&2 || step "the official clients could not be installed; their cases will skip"
   for name in clients soak; do
     [ -f "tests/$name/run.py" ] && run all "$name=python3 tests/$name/run.py --build build/release"
   done
