@@ -217,6 +217,11 @@ CASES = {
                    "num_hidden_layers": 1, "rope_theta": 3000.0},
         "mutants": [{"rope_theta": 6000.0}],
     },
+    "qwen3-q4": {
+        **quantized(QWEN3, {"bits": 4, "group": 64, "embedding_bits": 8}, num_attention_heads=4, head_dim=32,
+                    num_hidden_layers=2, intermediate_size=128),
+        "mutants": [{"rope_theta": 10000.0}],
+    },
     # qwen3_moe ------------------------------------------------------------------------------------------
     "qwen3_moe-sparse": {
         "config": {**QWEN3_MOE},
@@ -309,7 +314,7 @@ CASES = {
     },
     # mamba2 ---------------------------------------------------------------------------------------------
     "mamba2-one-group": {
-        "config": {**MAMBA2}, "also_saved": False,
+        "config": {**MAMBA2},
         # Published configs spell the open end as Python's json module does.
         "also": [{"time_step_limit": [0.0, float("inf")]}],
         "mutants": [{"layer_norm_epsilon": 0.5}, {"time_step_limit": [0.0, 0.1]}],
@@ -317,7 +322,6 @@ CASES = {
     "mamba2-groups": {
         "config": {**MAMBA2, "hidden_size": 48, "num_heads": 12, "head_dim": 8, "n_groups": 3, "use_bias": True,
                    "conv_kernel": 3, "tie_word_embeddings": True, "layer_norm_epsilon": 0.02, "num_hidden_layers": 2},
-        "also_saved": False,
         "mutants": [{"layer_norm_epsilon": 1e-6}, {"n_groups": 3, "time_step_limit": [0.4, 1e9]}],
     },
     "mamba2-limits": {
@@ -328,7 +332,7 @@ CASES = {
     },
     "mamba2-channels-last": {
         # As MLX conversions publish it: the convolution's taps before its single input channel.
-        "config": {**MAMBA2, "num_hidden_layers": 1, "n_groups": 5}, "names": "mlx", "also_saved": False,
+        "config": {**MAMBA2, "num_hidden_layers": 1, "n_groups": 5}, "names": "mlx",
         "mutants": [{"layer_norm_epsilon": 0.5}],
     },
     "mamba2-q4": {

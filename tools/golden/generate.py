@@ -43,8 +43,15 @@ def merge(target, patch):
     return result
 
 
+def decoded(value):
+    """Infinity as transformers saves it, which it does not itself read back in a list."""
+    if isinstance(value, list):
+        return [decoded(item) for item in value]
+    return float(value["__float__"]) if isinstance(value, dict) and "__float__" in value else value
+
+
 def config_of(case, config):
-    settings = copy.deepcopy(config)
+    settings = {key: decoded(value) for key, value in copy.deepcopy(config).items()}
     model_type = case.get("reference_type", settings["model_type"])
     kind = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
     settings.pop("model_type")
@@ -263,7 +270,7 @@ def generate(name, case):
 def row_text(row):
     text = json.dumps(row, separators=(",", ":"))
     # JSON has no infinity, but config files do: such a spelling is kept as text.
-    return json.dumps(text) if "Infinity" in text else text
+    return json.dumps(text) if "Infinity" in text and "__float__" not in text else text
 
 
 def lines(body):
