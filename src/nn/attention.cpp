@@ -41,19 +41,23 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
   auto [q, k, v] = split_heads(qkv_(x), plan_, step);
   if (fault("query heads reversed"))
     q = mx::slice(q, {0, plan_.heads - 1, 0}, {q.shape(0), -plan_.heads - 1, plan_.head_dim}, {1, -1, 1});
-  const AttendOptions options{.scale = fault("score scale dropped") ? 1.0f : scale_, .softcap = softcap_, .sinks = sinks_};
+  const AttendOptions options{
+      .scale = fault("score scale dropped") ? 1.0f : scale_, .softcap = softcap_, .sinks = sinks_};
   return out_(attend(q, k, v, step, slot_, options), residual);
 }
 
-EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias, const EncoderAttentionNames& names)
+EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias,
+                                   const EncoderAttentionNames& names)
     : qkv_(w.fused({names.query, names.key, names.value},
-                   {dims.heads * dims.head_dim, dims.heads * dims.head_dim, dims.heads * dims.head_dim}, dims.hidden, bias)),
+                   {dims.heads * dims.head_dim, dims.heads * dims.head_dim, dims.heads * dims.head_dim},
+                   dims.hidden, bias)),
       out_(w.linear(names.out, dims.hidden, dims.heads * dims.head_dim, bias)),
       plan_{.heads = dims.heads, .kv_heads = dims.heads, .head_dim = dims.head_dim} {}
 
 array EncoderAttention::operator()(const array& x, const Step& step, const Residual& residual) const {
   const auto [q, k, v] = split_heads(qkv_(x), plan_, step);
-  const float scale = fault("score scale dropped") ? 1.0f : 1.0f / std::sqrt(static_cast<float>(plan_.head_dim));
+  const float scale =
+      fault("score scale dropped") ? 1.0f : 1.0f / std::sqrt(static_cast<float>(plan_.head_dim));
   const array seen = attend_two_way(q, k, v, step, {.scale = scale, .softcap = 0.0f, .sinks = {}});
   return out_(seen, residual);
 }

@@ -21,15 +21,15 @@ struct HeadNormOptions {
 };
 
 struct AttentionOptions {
-  std::optional<Rope> rope = {};              // none: positions come from elsewhere, or not at all
+  std::optional<Rope> rope = {};                // none: positions come from elsewhere, or not at all
   std::optional<HeadNormOptions> qk_norm = {};  // RMS over each head of q and k, before the rotation
-  int window = 0;                             // 0: all tokens; W: query i sees keys i-W+1 … i
-  float scale = 0.0f;                         // of the scores; 0: 1 / sqrt(head_dim)
-  float softcap = 0.0f;                       // 0: none
-  bool sinks = false;                         // learned logit per head, "sinks"
+  int window = 0;                               // 0: all tokens; W: query i sees keys i-W+1 … i
+  float scale = 0.0f;                           // of the scores; 0: 1 / sqrt(head_dim)
+  float softcap = 0.0f;                         // 0: none
+  bool sinks = false;                           // learned logit per head, "sinks"
   Bias qkv_bias = Bias::as_stored;
   Bias out_bias = Bias::as_stored;
-  std::string fused = {};                     // name of one projection that holds q, k, v in this order
+  std::string fused = {};  // name of one projection that holds q, k, v in this order
   std::string out = "o_proj";
 };
 

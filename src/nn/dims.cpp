@@ -12,8 +12,9 @@ Dims Dims::from(const Config& config) {
   d.heads = config.integer("num_attention_heads", 1, 4096);
   d.kv_heads = config.integer("num_key_value_heads", 1, 4096, d.heads);
   if (d.heads % d.kv_heads != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}",
-         config.where(), d.heads, d.kv_heads);
+    fail(ErrorKind::bad_checkpoint,
+         "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}", config.where(), d.heads,
+         d.kv_heads);
   if (!config.has("head_dim") && d.hidden % d.heads != 0)
     fail(ErrorKind::bad_checkpoint, "{}: hidden_size {}: expected a multiple of num_attention_heads {}",
          config.where(), d.hidden, d.heads);
@@ -25,7 +26,8 @@ Dims Dims::from(const Config& config) {
 float epsilon(const Config& config, const char* key, float fallback) {
   const float value = config.get<float>(key, fallback);
   if (!(value > 0.0f && value < 1.0f))
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a number between 0 and 1, found {}", config.where(), key, value);
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a number between 0 and 1, found {}", config.where(),
+         key, value);
   return value;
 }
 

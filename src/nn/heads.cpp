@@ -23,10 +23,13 @@ constexpr bool kFaultsCompiled = false;
 const kernels::RowwiseBodies& bodies() {
   switch (kernels::isa()) {
 #if defined(__x86_64__)
-    case kernels::Isa::avx2: return kernels::rowwise_avx2();
-    case kernels::Isa::avx512: return kernels::rowwise_avx512();
+    case kernels::Isa::avx2:
+      return kernels::rowwise_avx2();
+    case kernels::Isa::avx512:
+      return kernels::rowwise_avx512();
 #endif
-    default: return kernels::rowwise_generic();
+    default:
+      return kernels::rowwise_generic();
   }
 }
 
@@ -73,8 +76,10 @@ Heads split_heads_reference(const array& qkv, const HeadPlan& plan, const Step& 
 Heads split_heads(const array& qkv, const HeadPlan& plan, const Step& step) {
   const int tokens = qkv.shape(0), h = plan.heads, kv = plan.kv_heads, d = plan.head_dim;
   if (qkv.ndim() != 2 || qkv.shape(1) != (h + 2 * kv) * d)
-    fail(ErrorKind::internal, "split_heads: {}, expected {} + 2 * {} heads of {}", to_string(qkv.shape()), h, kv, d);
-  if (kernel_mode() == KernelMode::reference || kFaultsCompiled) return split_heads_reference(qkv, plan, step);
+    fail(ErrorKind::internal, "split_heads: {}, expected {} + 2 * {} heads of {}", to_string(qkv.shape()), h,
+         kv, d);
+  if (kernel_mode() == KernelMode::reference || kFaultsCompiled)
+    return split_heads_reference(qkv, plan, step);
 
   std::vector<array> inputs{qkv};
   const auto input = [&inputs](const std::optional<array>& a) {
@@ -88,7 +93,8 @@ Heads split_heads(const array& qkv, const HeadPlan& plan, const Step& step) {
   const Turn turn{bodies(), d, plan.rope ? static_cast<int>(plan.rope->frequencies().size()) : 0,
                   plan.rope && plan.rope->interleaved()};
   auto out = kernels::native_ops(
-      "split_heads", {{tokens, h, d}, {tokens, kv, d}, {tokens, kv, d}}, {mx::float32, mx::float32, mx::float32}, inputs,
+      "split_heads", {{tokens, h, d}, {tokens, kv, d}, {tokens, kv, d}},
+      {mx::float32, mx::float32, mx::float32}, inputs,
       [=, q_norm = plan.q_norm, k_norm = plan.k_norm](const kernels::Buffers& b) {
         const auto at = [&b](int i) { return i < 0 ? nullptr : b.input<float>(i); };
         const auto tokens_of = [&](int begin, int end) {
@@ -97,9 +103,12 @@ Heads split_heads(const array& qkv, const HeadPlan& plan, const Step& step) {
           for (ptrdiff_t t = begin; t < end; ++t) {
             const float* x = b.input<float>(0) + t * (h + 2 * kv) * d;
             const float* table = angles < 0 ? nullptr : b.input<float>(angles) + t * 2 * turn.half;
-            turn(x, at(q_weight), q_norm ? &*q_norm : nullptr, table, h, b.output<float>(0) + t * h * d, spare.data());
-            turn(x + h * d, at(k_weight), k_norm ? &*k_norm : nullptr, table, kv, b.output<float>(1) + t * kv * d, spare.data());
-            std::memcpy(b.output<float>(2) + t * kv * d, x + (h + kv) * d, sizeof(float) * static_cast<size_t>(kv * d));
+            turn(x, at(q_weight), q_norm ? &*q_norm : nullptr, table, h, b.output<float>(0) + t * h * d,
+                 spare.data());
+            turn(x + h * d, at(k_weight), k_norm ? &*k_norm : nullptr, table, kv,
+                 b.output<float>(1) + t * kv * d, spare.data());
+            std::memcpy(b.output<float>(2) + t * kv * d, x + (h + kv) * d,
+                        sizeof(float) * static_cast<size_t>(kv * d));
           }
         };
         if (static_cast<long long>(tokens) * (h + 2 * kv) * d < kParallel) return tokens_of(0, tokens);

@@ -13,8 +13,10 @@ std::vector<bool> LayerPlan::listed_types(const Config& config, int layers) {
          config.where(), layers, types.size());
   for (const auto& type : types) {
     if (type != "full_attention" && type != "sliding_attention")
-      fail(ErrorKind::unsupported, "{}: layer_types: \"{}\" is not supported here: expected full_attention or "
-           "sliding_attention", config.where(), type);
+      fail(ErrorKind::unsupported,
+           "{}: layer_types: \"{}\" is not supported here: expected full_attention or "
+           "sliding_attention",
+           config.where(), type);
     sliding.push_back(type == "sliding_attention");
   }
   return sliding;
@@ -23,7 +25,8 @@ std::vector<bool> LayerPlan::listed_types(const Config& config, int layers) {
 LayerPlan LayerPlan::checked(const Config& config) const {
   for (const bool sliding : sliding_)
     if (sliding && window_ <= 0)
-      fail(ErrorKind::bad_checkpoint, "{}: sliding layers need sliding_window, a positive number", config.where());
+      fail(ErrorKind::bad_checkpoint, "{}: sliding layers need sliding_window, a positive number",
+           config.where());
   return *this;
 }
 

@@ -12,8 +12,8 @@ Activation activation_from(const std::string& name) {
     return Activation::gelu_tanh;
   if (name == "relu") return Activation::relu;
   if (name == "relu2") return Activation::relu2;
-  fail(ErrorKind::unsupported, "activation \"{}\" is not supported: expected silu, gelu, gelu_pytorch_tanh, relu or relu2",
-       name);
+  fail(ErrorKind::unsupported,
+       "activation \"{}\" is not supported: expected silu, gelu, gelu_pytorch_tanh, relu or relu2", name);
 }
 
 array Linear::operator()(const array& x, const Residual& residual) const {
@@ -29,7 +29,8 @@ array GatedLinear::operator()(const array& x, Activation activation) const {
 array Embedding::operator()(const Step& step) const {
   for (const int32_t id : step.token_ids())
     if (id < 0 || id >= rows)
-      fail(ErrorKind::invalid_request, "token id {}: expected 0 to {} (the model's vocabulary)", id, rows - 1);
+      fail(ErrorKind::invalid_request, "token id {}: expected 0 to {} (the model's vocabulary)", id,
+           rows - 1);
   array x = kernels::take_rows(table, step.tokens());
   return scale == 1.0f || fault("embedding scale dropped") ? x : mx::multiply(x, array(scale));
 }

@@ -10,9 +10,12 @@ namespace {
 Activation in_force(Activation activation) {
   if (!fault("activation of another kind")) return activation;
   switch (activation) {
-    case Activation::gelu: return Activation::gelu_tanh;
-    case Activation::gelu_tanh: return Activation::silu;
-    default: return Activation::gelu;
+    case Activation::gelu:
+      return Activation::gelu_tanh;
+    case Activation::gelu_tanh:
+      return Activation::silu;
+    default:
+      return Activation::gelu;
   }
 }
 

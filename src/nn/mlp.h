@@ -28,8 +28,8 @@ class GatedMlp {
 /// out(activation(in(x)))
 class Mlp {
  public:
-  Mlp(const Weights& w, const std::string& in, const std::string& out, int hidden, int width, Activation activation,
-      Bias bias = Bias::as_stored);
+  Mlp(const Weights& w, const std::string& in, const std::string& out, int hidden, int width,
+      Activation activation, Bias bias = Bias::as_stored);
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
 
  private:

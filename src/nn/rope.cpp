@@ -51,7 +51,8 @@ class Reader {
   float positive(const char* key) const {
     const float value = keys_.block.get<float>(key);
     if (!(value > 0.0f) || !std::isfinite(value))
-      fail(ErrorKind::bad_checkpoint, "{}: {}: expected a positive number, found {}", keys_.block.where(), key, value);
+      fail(ErrorKind::bad_checkpoint, "{}: {}: expected a positive number, found {}", keys_.block.where(),
+           key, value);
     return value;
   }
   std::string type() const {
@@ -89,8 +90,8 @@ void scale_llama3(std::vector<double>& frequencies, const Reader& keys, const Di
   const double high = keys.positive("high_freq_factor");
   const double original = keys.original_positions(dims);
   if (high <= low)
-    fail(ErrorKind::bad_checkpoint, "rope scaling: high_freq_factor {}: expected more than low_freq_factor {}", high,
-         low);
+    fail(ErrorKind::bad_checkpoint,
+         "rope scaling: high_freq_factor {}: expected more than low_freq_factor {}", high, low);
   for (double& f : frequencies) {
     const double wave = 2.0 * std::numbers::pi / f;
     if (wave > original / low)
@@ -103,7 +104,8 @@ void scale_llama3(std::vector<double>& frequencies, const Reader& keys, const Di
 }
 
 /// NTK by parts; returns the factor on the rotated values.
-float scale_yarn(std::vector<double>& frequencies, const Reader& keys, const Dims& dims, double theta, int rotated) {
+float scale_yarn(std::vector<double>& frequencies, const Reader& keys, const Dims& dims, double theta,
+                 int rotated) {
   const double original = keys.original_positions(dims);
   const double factor = keys.has("factor") ? keys.positive("factor") : dims.max_positions / original;
   const double fast = keys.has("beta_fast") ? keys.positive("beta_fast") : 32.0;
@@ -123,7 +125,9 @@ float scale_yarn(std::vector<double>& frequencies, const Reader& keys, const Dim
     const double slowed = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
     frequencies[i] *= slowed / factor + (1.0 - slowed);
   }
-  const auto magnitude = [](double scale, double m) { return scale <= 1.0 ? 1.0 : 0.1 * m * std::log(scale) + 1.0; };
+  const auto magnitude = [](double scale, double m) {
+    return scale <= 1.0 ? 1.0 : 0.1 * m * std::log(scale) + 1.0;
+  };
   if (keys.has("attention_factor")) return keys.positive("attention_factor");
   const double mscale = keys.number("mscale", 0.0f), mscale_all = keys.number("mscale_all_dim", 0.0f);
   if (mscale != 0.0 && mscale_all != 0.0)
@@ -142,7 +146,8 @@ float scale_longrope(std::vector<double>& frequencies, const Reader& keys, const
          frequencies.size(), factors.size());
   for (size_t i = 0; i < factors.size(); ++i) {
     if (!(factors[i] > 0.0f) || !std::isfinite(factors[i]))
-      fail(ErrorKind::bad_checkpoint, "{}: short_factor: expected positive numbers, found {}", keys.where(), factors[i]);
+      fail(ErrorKind::bad_checkpoint, "{}: short_factor: expected positive numbers, found {}", keys.where(),
+           factors[i]);
     frequencies[i] /= factors[i];
   }
   if (keys.has("attention_factor")) return keys.positive("attention_factor");
@@ -181,8 +186,8 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
          config.where(), part);
   const int rotated = static_cast<int>(dims.head_dim * part);
   if (rotated < 2 || rotated % 2 != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: {} rotated entries of a head: expected an even number", config.where(),
-         rotated);
+    fail(ErrorKind::bad_checkpoint, "{}: {} rotated entries of a head: expected an even number",
+         config.where(), rotated);
   std::vector<double> frequencies = plain_frequencies(rotated, theta);
   float scale = 1.0f;
   const std::string type = keys.type();
@@ -197,15 +202,16 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
     scale = scale_longrope(frequencies, keys, dims);
   } else if (type != "default" && !type.empty()) {
     fail(ErrorKind::unsupported,
-         "{}: rope_type \"{}\" is not supported: expected default, linear, llama3, yarn or longrope", config.where(),
-         type);
+         "{}: rope_type \"{}\" is not supported: expected default, linear, llama3, yarn or longrope",
+         config.where(), type);
   }
   return Rope(narrowed(frequencies), scale, options.interleaved);
 }
 
 array Rope::operator()(const array& x, const Step& step) const {
   if (fault("rope left out")) return x;
-  if (fault("rope backwards")) return kernels::rope(x, mx::negative(step.positions()), table_, interleaved_, scale_);
+  if (fault("rope backwards"))
+    return kernels::rope(x, mx::negative(step.positions()), table_, interleaved_, scale_);
   const bool interleaved = fault("rope pairs the other way") ? !interleaved_ : interleaved_;
   return kernels::rope(x, step.positions(), table_, interleaved, scale_);
 }

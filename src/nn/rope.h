@@ -33,8 +33,8 @@ class Rope {
   /// x [tokens, heads, head_dim], rotated at the step's positions.
   array operator()(const array& x, const Step& step) const;
 
-  /// Each token's cosines, then sines, times scale(): [tokens, 2, frequencies]. Made once a step and shared by
-  /// the layers that share this Rope. Native kernels only.
+  /// Each token's cosines, then sines, times scale(): [tokens, 2, frequencies]. Made once a step and shared
+  /// by the layers that share this Rope. Native kernels only.
   array angles(const Step& step) const;
 
   const std::vector<float>& frequencies() const { return frequencies_; }  // radians per position

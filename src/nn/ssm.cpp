@@ -25,18 +25,20 @@ array columns(const array& x, int from, int to) { return mx::slice(x, {0, from},
 
 int channels_of(const Mamba2Options& o) { return o.heads * o.head_dim + 2 * o.groups * o.state; }
 
-/// min(max(log(1 + e^(x + bias)), low), high): x [tokens, heads], bias [heads]. MLX's logaddexp rounds the tail
-/// of an array otherwise than its vectors, so a token's bits would follow from its place: our kernels' form
-/// goes through one scalar function.
+/// min(max(log(1 + e^(x + bias)), low), high): x [tokens, heads], bias [heads]. MLX's logaddexp rounds the
+/// tail of an array otherwise than its vectors, so a token's bits would follow from its place: our kernels'
+/// form goes through one scalar function.
 array time_step(const array& x, const array& bias, float low, float high) {
   if (kernel_mode() == KernelMode::reference)
     return mx::minimum(mx::maximum(mx::logaddexp(mx::add(x, bias), array(0.0f)), array(low)), array(high));
   const int tokens = x.shape(0), heads = x.shape(1);
   return kernels::native_op("time_step", x.shape(), mx::float32, {x, bias}, [=](const kernels::Buffers& b) {
     const auto fill = [&](int begin, int end) {
-      for (ptrdiff_t i = static_cast<ptrdiff_t>(begin) * heads; i < static_cast<ptrdiff_t>(end) * heads; ++i) {
+      for (ptrdiff_t i = static_cast<ptrdiff_t>(begin) * heads; i < static_cast<ptrdiff_t>(end) * heads;
+           ++i) {
         const float v = b.input<float>(0)[i] + b.input<float>(1)[i % heads];
-        b.output<float>()[i] = std::min(std::max(std::max(v, 0.0f) + std::log1p(std::exp(-std::abs(v))), low), high);
+        b.output<float>()[i] =
+            std::min(std::max(std::max(v, 0.0f) + std::log1p(std::exp(-std::abs(v))), low), high);
       }
     };
     if (tokens < 16) return fill(0, tokens);
@@ -69,15 +71,17 @@ array Mamba2Mixer::operator()(const array& x, Step& step, const Residual& residu
   const array projected = in_(x);
   const array gate = columns(projected, 0, inner);
   const array streams = columns(projected, inner, inner + channels_of(o_));
-  const array dt = time_step(columns(projected, inner + channels_of(o_), projected.shape(1)), dt_bias_, o_.dt_min, o_.dt_max);
+  const array dt = time_step(columns(projected, inner + channels_of(o_), projected.shape(1)), dt_bias_,
+                             o_.dt_min, o_.dt_max);
 
-  const auto [mixed, conv_state] = kernels::causal_conv(streams, conv_weight_, conv_bias_, step.recurrent(conv_slot_),
-                                                        step.offsets(), o_.activation);
+  const auto [mixed, conv_state] = kernels::causal_conv(
+      streams, conv_weight_, conv_bias_, step.recurrent(conv_slot_), step.offsets(), o_.activation);
   step.set_recurrent(conv_slot_, conv_state);
 
   const array input = mx::reshape(columns(mixed, 0, inner), {tokens, o_.heads, o_.head_dim});
   const array b = mx::reshape(columns(mixed, inner, inner + shared), {tokens, o_.groups, o_.state});
-  const array c = mx::reshape(columns(mixed, inner + shared, inner + 2 * shared), {tokens, o_.groups, o_.state});
+  const array c =
+      mx::reshape(columns(mixed, inner + shared, inner + 2 * shared), {tokens, o_.groups, o_.state});
   const auto [scanned, ssm_state] =
       kernels::ssm_scan(input, dt, a_, b, c, d_, step.recurrent(ssm_slot_), step.offsets());
   step.set_recurrent(ssm_slot_, ssm_state);

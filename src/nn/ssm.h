@@ -15,15 +15,15 @@ namespace mlxcel {
 struct Mamba2Options {
   int hidden = 0;
   int heads = 0;
-  int head_dim = 0;    // heads * head_dim is the inner width
-  int state = 0;       // N, entries of state per channel
-  int groups = 1;      // heads share B and C by group
-  int taps = 4;        // of the convolution
-  float dt_min = 0.0f;                                      // limits on the time step
+  int head_dim = 0;     // heads * head_dim is the inner width
+  int state = 0;        // N, entries of state per channel
+  int groups = 1;       // heads share B and C by group
+  int taps = 4;         // of the convolution
+  float dt_min = 0.0f;  // limits on the time step
   float dt_max = std::numeric_limits<float>::infinity();
-  float eps = 1e-5f;   // of the gated norm
+  float eps = 1e-5f;  // of the gated norm
   Activation activation = Activation::silu;
-  Bias bias = Bias::as_stored;       // of in_proj and out_proj
+  Bias bias = Bias::as_stored;  // of in_proj and out_proj
   Bias conv_bias = Bias::required;
   bool norm_by_group = true;
 };
@@ -37,10 +37,10 @@ class Mamba2Mixer {
  private:
   Mamba2Options o_;
   Linear in_, out_;
-  array conv_weight_;                // [channels, taps]
-  std::optional<array> conv_bias_;   // [channels]
-  array dt_bias_, a_, d_;            // [heads]
-  array norm_weight_;                // [inner]
+  array conv_weight_;               // [channels, taps]
+  std::optional<array> conv_bias_;  // [channels]
+  array dt_bias_, a_, d_;           // [heads]
+  array norm_weight_;               // [inner]
   int conv_slot_, ssm_slot_;
 };
 

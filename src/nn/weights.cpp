@@ -208,7 +208,8 @@ GatedLinear Weights::gated(std::string_view gate, std::string_view up, int out, 
   auto u = take(full(up) + ".weight", {out, in});
   linear.up_bias = bias_of(full(up) + ".bias", out, bias);
   if (g && u) {
-    linear.matrix = fault("gate and up swapped") ? kernels::Matrix::gated(*u, *g) : kernels::Matrix::gated(*g, *u);
+    linear.matrix =
+        fault("gate and up swapped") ? kernels::Matrix::gated(*u, *g) : kernels::Matrix::gated(*g, *u);
     hold(linear.matrix.bytes());
   }
   return linear;
@@ -223,12 +224,14 @@ Linear Weights::bank(std::string_view name, int experts, int out, int in) const 
   return linear;
 }
 
-GatedLinear Weights::gated_bank(std::string_view gate, std::string_view up, int experts, int out, int in) const {
+GatedLinear Weights::gated_bank(std::string_view gate, std::string_view up, int experts, int out,
+                                int in) const {
   GatedLinear linear{.matrix = {}, .gate_bias = {}, .up_bias = {}, .out = out, .in = in};
   const auto g = take(full(gate) + ".weight", {experts, out, in});
   const auto u = take(full(up) + ".weight", {experts, out, in});
   if (g && u) {
-    linear.matrix = fault("gate and up swapped") ? kernels::Matrix::gated(*u, *g) : kernels::Matrix::gated(*g, *u);
+    linear.matrix =
+        fault("gate and up swapped") ? kernels::Matrix::gated(*u, *g) : kernels::Matrix::gated(*g, *u);
     hold(linear.matrix.bytes());
   }
   return linear;
@@ -249,7 +252,9 @@ RmsNorm Weights::rms_norm(std::string_view name, int width, float eps, float off
 
 LayerNorm Weights::layer_norm(std::string_view name, int width, float eps, Bias bias) const {
   const std::string leaf(name);
-  return {.weight = tensor(leaf + ".weight", {width}), .bias = bias_of(full(name) + ".bias", width, bias), .eps = eps};
+  return {.weight = tensor(leaf + ".weight", {width}),
+          .bias = bias_of(full(name) + ".bias", width, bias),
+          .eps = eps};
 }
 
 array Weights::tensor(std::string_view name, const Shape& shape) const {

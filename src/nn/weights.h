@@ -32,12 +32,12 @@ inline Bias bias_if(bool wanted) { return wanted ? Bias::required : Bias::as_sto
 
 /// What a build asked for and got.
 struct WeightReport {
-  std::vector<TensorShape> asked;      // names after the rules, in order
+  std::vector<TensorShape> asked;  // names after the rules, in order
   long long parameters = 0;
-  size_t bytes_held = 0;               // packed; under plan() as stored
-  std::string label;                   // storage of most bytes: "Q4_1", "affine 4-bit g64", "BF16"
-  mx::Dtype dtype = mx::float32;       // type of most bytes (of the scales where quantised)
-  std::vector<std::string> unasked;    // nobody asked, no rule dropped
+  size_t bytes_held = 0;             // packed; under plan() as stored
+  std::string label;                 // storage of most bytes: "Q4_1", "affine 4-bit g64", "BF16"
+  mx::Dtype dtype = mx::float32;     // type of most bytes (of the scales where quantised)
+  std::vector<std::string> unasked;  // nobody asked, no rule dropped
   std::vector<std::string> warnings;
 };
 
@@ -65,7 +65,8 @@ class Weights {
   Linear fused(const std::vector<std::string>& names, const std::vector<int>& outs, int in,
                Bias bias = Bias::as_stored) const;
   /// A gate and an up projection that share their input.
-  GatedLinear gated(std::string_view gate, std::string_view up, int out, int in, Bias bias = Bias::as_stored) const;
+  GatedLinear gated(std::string_view gate, std::string_view up, int out, int in,
+                    Bias bias = Bias::as_stored) const;
   /// Experts: "<name>.weight" [experts, out, in], and the same with gate and up.
   Linear bank(std::string_view name, int experts, int out, int in) const;
   GatedLinear gated_bank(std::string_view gate, std::string_view up, int experts, int out, int in) const;
@@ -92,7 +93,8 @@ class Weights {
 
  private:
   struct Books;
-  Weights(std::shared_ptr<Books> books, std::string path) : books_(std::move(books)), path_(std::move(path)) {}
+  Weights(std::shared_ptr<Books> books, std::string path)
+      : books_(std::move(books)), path_(std::move(path)) {}
   std::string full(std::string_view name) const;
   enum class Fit { exact, but_for_ones };
   /// Checks, loads and enters a weight in the books; nothing under plan() and record().
