@@ -25,29 +25,34 @@ int arch_command(int argc, char** argv) {
     nlohmann::ordered_json families = nlohmann::ordered_json::array();
     for (const ArchEntry& entry : entries) {
       const bool encoder = entry.kind == "encoder";
-      families.push_back({{"id", entry.family},
-                          {"keys", entry.model_types},
-                          {"kind", entry.kind},
-                          {"runtimes", encoder ? std::vector<std::string>{"embedding"} : std::vector<std::string>{"text"}},
-                          {"input_modalities", {"text"}},
-                          {"output_modalities", {encoder ? "vector" : "text"}},
-                          {"backends", {{"metal", std::string_view(MLXCEL_BACKEND_NAME) == "metal"},
-                                        {"cuda", std::string_view(MLXCEL_BACKEND_NAME) == "cuda"}, {"cpu", true}}},
-                          {"tensor_parallel", false},
-                          {"pipeline_parallel", false},
-                          {"drafters", nlohmann::json::array()},
-                          {"kv_modes", encoder ? std::vector<std::string>{} : std::vector<std::string>{"fp16"}},
-                          {"gguf", entry.gguf},
-                          {"reference", entry.reference}});
+      families.push_back(
+          {{"id", entry.family},
+           {"keys", entry.model_types},
+           {"kind", entry.kind},
+           {"runtimes", encoder ? std::vector<std::string>{"embedding"} : std::vector<std::string>{"text"}},
+           {"input_modalities", {"text"}},
+           {"output_modalities", {encoder ? "vector" : "text"}},
+           {"backends",
+            {{"metal", std::string_view(MLXCEL_BACKEND_NAME) == "metal"},
+             {"cuda", std::string_view(MLXCEL_BACKEND_NAME) == "cuda"},
+             {"cpu", true}}},
+           {"tensor_parallel", false},
+           {"pipeline_parallel", false},
+           {"drafters", nlohmann::json::array()},
+           {"kv_modes", encoder ? std::vector<std::string>{} : std::vector<std::string>{"fp16"}},
+           {"gguf", entry.gguf},
+           {"reference", entry.reference}});
     }
-    fmt::print("{}\n", nlohmann::ordered_json{{"mlxcel_version", MLXCEL_VERSION}, {"families", families}}.dump(2));
+    fmt::print("{}\n",
+               nlohmann::ordered_json{{"mlxcel_version", MLXCEL_VERSION}, {"families", families}}.dump(2));
     return 0;
   }
   for (const char* kind : {"decoder", "encoder"}) {
     fmt::print("{}\n", std::string_view(kind) == "decoder" ? "Text" : "Embedding");
     for (const ArchEntry& entry : entries) {
       if (entry.kind != kind) continue;
-      fmt::print("  {:<14} model_type {:<36} {}\n", entry.family, fmt::format("{}", fmt::join(entry.model_types, ", ")),
+      fmt::print("  {:<14} model_type {:<36} {}\n", entry.family,
+                 fmt::format("{}", fmt::join(entry.model_types, ", ")),
                  entry.gguf.empty() ? "" : fmt::format("GGUF {}", fmt::join(entry.gguf, ", ")));
     }
   }

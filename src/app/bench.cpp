@@ -88,7 +88,8 @@ double run_once(Engine& engine, const Test& test) {
 
 std::vector<int> positive(const std::vector<int>& values, const char* flag, int low) {
   for (const int value : values)
-    if (value < low || value > 1 << 20) throw UsageError(fmt::format("{} {}: expected {} to {}", flag, value, low, 1 << 20));
+    if (value < low || value > 1 << 20)
+      throw UsageError(fmt::format("{} {}: expected {} to {}", flag, value, low, 1 << 20));
   return values;
 }
 
@@ -110,30 +111,54 @@ int bench_command(int argc, char** argv) {
   int repetitions = 5;
   std::string format = "md";
   CLI::App app("Measure prompt and generation speed.", "mlxcel bench");
-  configure(app, "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n  mlxcel bench -m model.gguf -n 64 -b 1,8,16 -o json\n");
+  configure(app,
+            "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n  mlxcel bench -m model.gguf -n 64 -b "
+            "1,8,16 -o json\n");
   add_source_flags(app, model, false);
-  app.add_option("-p,--n-prompt", prompts, "prompt lengths; 0: none")->delimiter(',')->group("Tests")->capture_default_str();
-  app.add_option("-n,--n-gen", generated, "generated lengths; 0: none")->delimiter(',')->group("Tests")->capture_default_str();
-  app.add_option("--pg", pairs, "PROMPT,GENERATED measured together; repeatable")->type_name("PP,TG")->group("Tests")->take_all();
-  app.add_option("-b,--batch", batches, "sequences at once")->delimiter(',')->group("Tests")->capture_default_str();
-  app.add_option("-r,--repetitions", repetitions, "repetitions of each test")->group("Tests")->capture_default_str();
-  app.add_option("-o,--output", format, "md, json, jsonl or csv")->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))->group("Output")->capture_default_str();
+  app.add_option("-p,--n-prompt", prompts, "prompt lengths; 0: none")
+      ->delimiter(',')
+      ->group("Tests")
+      ->capture_default_str();
+  app.add_option("-n,--n-gen", generated, "generated lengths; 0: none")
+      ->delimiter(',')
+      ->group("Tests")
+      ->capture_default_str();
+  app.add_option("--pg", pairs, "PROMPT,GENERATED measured together; repeatable")
+      ->type_name("PP,TG")
+      ->group("Tests")
+      ->take_all();
+  app.add_option("-b,--batch", batches, "sequences at once")
+      ->delimiter(',')
+      ->group("Tests")
+      ->capture_default_str();
+  app.add_option("-r,--repetitions", repetitions, "repetitions of each test")
+      ->group("Tests")
+      ->capture_default_str();
+  app.add_option("-o,--output", format, "md, json, jsonl or csv")
+      ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
+      ->group("Output")
+      ->capture_default_str();
   add_runtime_flags(app, model);
-  for (auto* option : {app.get_option("--n-prompt"), app.get_option("--n-gen"), app.get_option("--batch")}) option->take_all();
+  for (auto* option : {app.get_option("--n-prompt"), app.get_option("--n-gen"), app.get_option("--batch")})
+    option->take_all();
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("bench: -m, --model is required");
-  if (repetitions < 1 || repetitions > 1000) throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
+  if (repetitions < 1 || repetitions > 1000)
+    throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
 
   std::vector<Test> tests;
   int most = 0, window = 0;
   for (const int batch : positive(batches, "--batch", 1)) {
     most = std::max(most, batch);
-    for (const int n : positive(prompts, "--n-prompt", 0)) if (n > 0) tests.push_back({n, 0, batch});
-    for (const int n : positive(generated, "--n-gen", 0)) if (n > 0) tests.push_back({0, n, batch});
+    for (const int n : positive(prompts, "--n-prompt", 0))
+      if (n > 0) tests.push_back({n, 0, batch});
+    for (const int n : positive(generated, "--n-gen", 0))
+      if (n > 0) tests.push_back({0, n, batch});
     for (const std::string& pair : pairs) {
       Test test{0, 0, batch};
       char extra = 0;
-      if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 || test.prompt < 1 || test.generated < 1)
+      if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 ||
+          test.prompt < 1 || test.generated < 1)
         throw UsageError(fmt::format("--pg {}: expected two lengths, for example 512,128", pair));
       tests.push_back(test);
     }
@@ -146,7 +171,8 @@ int bench_command(int argc, char** argv) {
   if (options.context == 0) options.context = window;
   const auto engine = load_engine(model, options);
   const ModelInfo& info = engine->info();
-  if (info.encoder) fail(ErrorKind::unsupported, "{} is an encoder; bench measures text generation", info.model_type);
+  if (info.encoder)
+    fail(ErrorKind::unsupported, "{} is an encoder; bench measures text generation", info.model_type);
 
   std::vector<Result> results;
   for (const Test& test : tests) {
@@ -158,7 +184,8 @@ int bench_command(int argc, char** argv) {
       result.samples_ns.push_back(ns);
       result.samples_ts.push_back(tokens * 1e9 / ns);
       if (stderr_is_terminal() && !model.quiet)
-        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch, result.samples_ts.back(), i + 1, repetitions);
+        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch,
+                   result.samples_ts.back(), i + 1, repetitions);
     }
     if (stderr_is_terminal() && !model.quiet) fmt::print(stderr, "\r\033[K");
     results.push_back(std::move(result));
@@ -166,28 +193,45 @@ int bench_command(int argc, char** argv) {
 
   const std::string name = fmt::format("{} {}", info.family, info.weights_label);
   if (format == "md") {
-    fmt::print("| model | size | params | backend | batch | kv | test | t/s |\n| --- | ---: | ---: | --- | ---: | --- | ---: | ---: |\n");
+    fmt::print(
+        "| model | size | params | backend | batch | kv | test | t/s |\n| --- | ---: | ---: | --- | ---: | "
+        "--- | ---: | ---: |\n");
     for (const Result& r : results)
-      fmt::print("| {} | {} | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} |\n", name, human_bytes(info.weight_bytes),
-                 static_cast<double>(info.parameters) / 1e6, device_label(), r.test.batch, model.kv_cache_mode, r.test.name(),
-                 mean(r.samples_ts), deviation(r.samples_ts));
+      fmt::print("| {} | {} | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} |\n", name,
+                 human_bytes(info.weight_bytes), static_cast<double>(info.parameters) / 1e6, device_label(),
+                 r.test.batch, model.kv_cache_mode, r.test.name(), mean(r.samples_ts),
+                 deviation(r.samples_ts));
     return 0;
   }
   if (format == "csv") fmt::print("model,batch,n_prompt,n_gen,avg_ns,stddev_ns,avg_ts,stddev_ts\n");
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const Result& r : results) {
     if (format == "csv") {
-      fmt::print("\"{}\",{},{},{},{:.0f},{:.0f},{:.3f},{:.3f}\n", name, r.test.batch, r.test.prompt, r.test.generated,
-                 mean(r.samples_ns), deviation(r.samples_ns), mean(r.samples_ts), deviation(r.samples_ts));
+      fmt::print("\"{}\",{},{},{},{:.0f},{:.0f},{:.3f},{:.3f}\n", name, r.test.batch, r.test.prompt,
+                 r.test.generated, mean(r.samples_ns), deviation(r.samples_ns), mean(r.samples_ts),
+                 deviation(r.samples_ts));
       continue;
     }
-    const nlohmann::ordered_json row = {
-        {"build", MLXCEL_VERSION}, {"mlx_version", version_line()}, {"device", device_label()}, {"backend", MLXCEL_BACKEND_NAME},
-        {"model", name}, {"model_size", info.weight_bytes}, {"model_n_params", info.parameters}, {"kv_cache_mode", model.kv_cache_mode},
-        {"batch", r.test.batch}, {"n_prompt", r.test.prompt}, {"n_gen", r.test.generated}, {"n_depth", 0}, {"test_time", iso_time()},
-        {"avg_ns", mean(r.samples_ns)}, {"stddev_ns", deviation(r.samples_ns)}, {"avg_ts", mean(r.samples_ts)},
-        {"stddev_ts", deviation(r.samples_ts)}, {"samples_ns", r.samples_ns}, {"samples_ts", r.samples_ts},
-        {"peak_bytes", process_memory().peak}};
+    const nlohmann::ordered_json row = {{"build", MLXCEL_VERSION},
+                                        {"mlx_version", version_line()},
+                                        {"device", device_label()},
+                                        {"backend", MLXCEL_BACKEND_NAME},
+                                        {"model", name},
+                                        {"model_size", info.weight_bytes},
+                                        {"model_n_params", info.parameters},
+                                        {"kv_cache_mode", model.kv_cache_mode},
+                                        {"batch", r.test.batch},
+                                        {"n_prompt", r.test.prompt},
+                                        {"n_gen", r.test.generated},
+                                        {"n_depth", 0},
+                                        {"test_time", iso_time()},
+                                        {"avg_ns", mean(r.samples_ns)},
+                                        {"stddev_ns", deviation(r.samples_ns)},
+                                        {"avg_ts", mean(r.samples_ts)},
+                                        {"stddev_ts", deviation(r.samples_ts)},
+                                        {"samples_ns", r.samples_ns},
+                                        {"samples_ts", r.samples_ts},
+                                        {"peak_bytes", process_memory().peak}};
     if (format == "jsonl") fmt::print("{}\n", row.dump());
     all.push_back(row);
   }

@@ -9,7 +9,8 @@
 
 namespace mlxcel::app {
 
-Conversation::Conversation(Engine& engine, TurnOptions options) : engine_(engine), options_(std::move(options)) {}
+Conversation::Conversation(Engine& engine, TurnOptions options)
+    : engine_(engine), options_(std::move(options)) {}
 
 bool Conversation::without_template() const { return !options_.raw && !engine_.chat_template(); }
 
@@ -40,13 +41,15 @@ std::vector<TokenId> Conversation::prompt() const {
     return raw_prompt(tokenizer, text);
   }
   nlohmann::ordered_json json = nlohmann::ordered_json::array();
-  for (const ChatMessage& message : messages_) json.push_back({{"role", message.role}, {"content", message.content}});
+  for (const ChatMessage& message : messages_)
+    json.push_back({{"role", message.role}, {"content", message.content}});
   TemplateInput input;
   input.messages_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   return chat_prompt_or_plain(tokenizer, engine_.chat_template().get(), input);
 }
 
-TextEnd Conversation::answer(const std::string& user, const std::function<void(const std::string&)>& on_text) {
+TextEnd Conversation::answer(const std::string& user,
+                             const std::function<void(const std::string&)>& on_text) {
   messages_.push_back({"user", user});
   last_text_.clear();
   Request request;
@@ -75,9 +78,11 @@ TextEnd Conversation::answer(const std::string& user, const std::function<void(c
 std::string statistics_line(const TextEnd& end) {
   const Timings& t = end.timings;
   const auto rate = [](int tokens, double ms) { return ms > 0 ? tokens * 1000.0 / ms : 0.0; };
-  return fmt::format("[Generated {} tokens in {:.2f} s, {:.1f} tok/s | prompt {} tokens, {} cached, {:.1f} tok/s | finish: {}]",
-                     t.generated_tokens, t.decode_ms / 1000, rate(t.generated_tokens, t.decode_ms), t.prompt_tokens,
-                     t.cached_tokens, rate(t.prompt_tokens - t.cached_tokens, t.prompt_ms), end.finish);
+  return fmt::format(
+      "[Generated {} tokens in {:.2f} s, {:.1f} tok/s | prompt {} tokens, {} cached, {:.1f} tok/s | finish: "
+      "{}]",
+      t.generated_tokens, t.decode_ms / 1000, rate(t.generated_tokens, t.decode_ms), t.prompt_tokens,
+      t.cached_tokens, rate(t.prompt_tokens - t.cached_tokens, t.prompt_ms), end.finish);
 }
 
 }  // namespace mlxcel::app

@@ -30,20 +30,30 @@ int embed_command(int argc, char** argv) {
   int dimensions = 0, max_length = 0, normalize = 2;
   bool json = false;
   CLI::App app("Turn texts into vectors.", "mlxcel embed");
-  configure(app, "  mlxcel embed -m ./all-MiniLM-L6-v2 -p \"a cat\" -p \"a dog\"\n"
-                 "  mlxcel embed -m ./all-MiniLM-L6-v2 -f lines.txt --json\n");
+  configure(app,
+            "  mlxcel embed -m ./all-MiniLM-L6-v2 -p \"a cat\" -p \"a dog\"\n"
+            "  mlxcel embed -m ./all-MiniLM-L6-v2 -f lines.txt --json\n");
   add_source_flags(app, model, false);
   app.add_option("-p,--prompt", texts, "a text; repeatable")->type_name("TEXT")->group("Input")->take_all();
   app.add_option("-f,--file", file, "a file with one text per line")->type_name("PATH")->group("Input");
   app.add_option("--instruction", instruction, "put before every text")->type_name("S")->group("Input");
-  app.add_option("--max-length", max_length, "refuse longer texts (tokens); 0: the model's limit")->type_name("N")->group("Input");
-  app.add_option("--dimensions", dimensions, "keep the first N and normalise again; 0: all")->type_name("N")->group("Vectors");
+  app.add_option("--max-length", max_length, "refuse longer texts (tokens); 0: the model's limit")
+      ->type_name("N")
+      ->group("Input");
+  app.add_option("--dimensions", dimensions, "keep the first N and normalise again; 0: all")
+      ->type_name("N")
+      ->group("Vectors");
   app.add_option("--pooling", pooling, "mean, cls or last (default: the model's own)")
-      ->check(CLI::IsMember({"mean", "cls", "last"}))->group("Vectors");
+      ->check(CLI::IsMember({"mean", "cls", "last"}))
+      ->group("Vectors");
   app.add_option("--embd-normalize", normalize, "2: Euclidean length 1; -1: as they come")
-      ->check(CLI::IsMember({2, -1}))->capture_default_str()->group("Vectors");
-  app.add_flag("--json", json, "one object with embeddings, shapes, prompt_tokens, similarity")->group("Output");
-  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")->type_name("N");
+      ->check(CLI::IsMember({2, -1}))
+      ->capture_default_str()
+      ->group("Vectors");
+  app.add_flag("--json", json, "one object with embeddings, shapes, prompt_tokens, similarity")
+      ->group("Output");
+  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
+      ->type_name("N");
   app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")->type_name("P");
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("embed: -m, --model is required");
@@ -64,21 +74,25 @@ int embed_command(int argc, char** argv) {
   for (size_t i = 0; i < texts.size(); ++i) {
     request.inputs.push_back(engine->tokenizer()->encode(instruction + texts[i], true));
     if (max_length > 0 && request.inputs.back().size() > static_cast<size_t>(max_length))
-      fail(ErrorKind::invalid_request, "text {}: {} tokens, --max-length allows {}", i + 1, request.inputs.back().size(), max_length);
+      fail(ErrorKind::invalid_request, "text {}: {} tokens, --max-length allows {}", i + 1,
+           request.inputs.back().size(), max_length);
   }
   const Embeddings result = engine->embed(request);
 
   const auto& vectors = result.vectors;
   if (json) {
-    nlohmann::ordered_json shapes = nlohmann::ordered_json::array(), similarity = nlohmann::ordered_json::array();
+    nlohmann::ordered_json shapes = nlohmann::ordered_json::array(),
+                           similarity = nlohmann::ordered_json::array();
     for (const auto& a : vectors) {
       shapes.push_back({a.size()});
       nlohmann::ordered_json row = nlohmann::ordered_json::array();
       for (const auto& b : vectors) row.push_back(cosine(a, b));
       similarity.push_back(row);
     }
-    const nlohmann::ordered_json out = {{"embeddings", vectors}, {"shapes", shapes},
-                                        {"prompt_tokens", result.prompt_tokens}, {"similarity", similarity}};
+    const nlohmann::ordered_json out = {{"embeddings", vectors},
+                                        {"shapes", shapes},
+                                        {"prompt_tokens", result.prompt_tokens},
+                                        {"similarity", similarity}};
     fmt::print("{}\n", out.dump());
     return 0;
   }

@@ -45,7 +45,8 @@ std::string read_all(std::istream& in, const std::string& where) {
 
 std::string read_file(const std::string& path) {
   std::error_code error;
-  if (std::filesystem::is_directory(path, error)) throw UsageError(fmt::format("--file {}: is a directory", path));
+  if (std::filesystem::is_directory(path, error))
+    throw UsageError(fmt::format("--file {}: is a directory", path));
   std::ifstream in(path, std::ios::binary);
   if (!in) throw UsageError(fmt::format("--file {}: cannot be opened", path));
   return read_all(in, path);
@@ -66,8 +67,8 @@ std::optional<std::string> whole_prompt(const Flags& flags, Door door) {
 void print_banner(const Engine& engine) {
   const ModelInfo& info = engine.info();
   fmt::print(stderr, "mlxcel {} | {} ({}) | {} | {} | KV {} | ctx {}\n", MLXCEL_VERSION, device_label(),
-             MLXCEL_BACKEND_NAME, engine.checkpoint().path.filename().string(), info.weights_label, engine.kv_label(),
-             engine.context());
+             MLXCEL_BACKEND_NAME, engine.checkpoint().path.filename().string(), info.weights_label,
+             engine.kv_label(), engine.context());
   for (const std::string& warning : info.warnings) fmt::print(stderr, "warning: {}\n", warning);
 }
 
@@ -77,10 +78,16 @@ nlohmann::ordered_json result_json(const std::string& text, const TextEnd& end) 
   return {{"text", text},
           {"reasoning", nullptr},
           {"finish_reason", end.finish},
-          {"usage", {{"prompt_tokens", t.prompt_tokens}, {"completion_tokens", t.generated_tokens},
-                     {"total_tokens", t.prompt_tokens + t.generated_tokens}, {"cached_tokens", t.cached_tokens}}},
-          {"timings", {{"prompt_ms", t.prompt_ms}, {"prompt_per_second", rate(t.prompt_tokens - t.cached_tokens, t.prompt_ms)},
-                       {"predicted_ms", t.decode_ms}, {"predicted_per_second", rate(t.generated_tokens, t.decode_ms)}}},
+          {"usage",
+           {{"prompt_tokens", t.prompt_tokens},
+            {"completion_tokens", t.generated_tokens},
+            {"total_tokens", t.prompt_tokens + t.generated_tokens},
+            {"cached_tokens", t.cached_tokens}}},
+          {"timings",
+           {{"prompt_ms", t.prompt_ms},
+            {"prompt_per_second", rate(t.prompt_tokens - t.cached_tokens, t.prompt_ms)},
+            {"predicted_ms", t.decode_ms},
+            {"predicted_per_second", rate(t.generated_tokens, t.decode_ms)}}},
           {"seed", end.seed}};
 }
 
@@ -111,22 +118,37 @@ int command(Door door, int argc, char** argv) {
   CLI::App app(door == Door::chat ? "Chat with a model in the terminal."
                                   : "Answer a prompt, or chat when none is given.",
                fmt::format("mlxcel {}", name));
-  configure(app, door == Door::run ? "  mlxcel run -p \"What is the capital of France?\"\n"
-                                     "  mlxcel run owner/name            chat with another model\n"
-                                     "  git diff | mlxcel run --system \"Summarise this change.\"\n"
-                                   : "  mlxcel generate -m ./model -p \"Once upon a time\" --no-chat-template -n 64\n"
-                                     "  mlxcel generate -m model.gguf -f prompt.txt --json\n");
+  configure(app, door == Door::run
+                     ? "  mlxcel run -p \"What is the capital of France?\"\n"
+                       "  mlxcel run owner/name            chat with another model\n"
+                       "  git diff | mlxcel run --system \"Summarise this change.\"\n"
+                     : "  mlxcel generate -m ./model -p \"Once upon a time\" --no-chat-template -n 64\n"
+                       "  mlxcel generate -m model.gguf -f prompt.txt --json\n");
   add_source_flags(app, flags.model, door == Door::run);
   if (door != Door::chat) {
-    app.add_option("-p,--prompt", flags.prompt, "the prompt; - reads it from stdin")->type_name("TEXT")->group("Prompt");
-    app.add_option("-f,--file", flags.file, "a file with the prompt; with -p the file comes first")->type_name("PATH")->group("Prompt");
+    app.add_option("-p,--prompt", flags.prompt, "the prompt; - reads it from stdin")
+        ->type_name("TEXT")
+        ->group("Prompt");
+    app.add_option("-f,--file", flags.file, "a file with the prompt; with -p the file comes first")
+        ->type_name("PATH")
+        ->group("Prompt");
     app.add_flag("--json", flags.json, "one JSON object instead of text")->group("Output");
   }
-  app.add_option("--system,--system-prompt,--sys", flags.system, "system message")->type_name("TEXT")->group("Prompt");
-  app.add_flag("--no-chat-template", flags.no_template, "give the model the prompt as it is")->group("Prompt");
-  app.add_option("-n,--max-tokens,--n-predict", flags.max_tokens, "at most this many tokens; -1: to the end token or a full window; 0: evaluate the prompt only")
-      ->type_name("N")->capture_default_str()->group("Prompt");
-  app.add_option("-r,--reverse-prompt", flags.stops, "stop at this string; repeatable")->type_name("S")->group("Prompt")->take_all();
+  app.add_option("--system,--system-prompt,--sys", flags.system, "system message")
+      ->type_name("TEXT")
+      ->group("Prompt");
+  app.add_flag("--no-chat-template", flags.no_template, "give the model the prompt as it is")
+      ->group("Prompt");
+  app.add_option(
+         "-n,--max-tokens,--n-predict", flags.max_tokens,
+         "at most this many tokens; -1: to the end token or a full window; 0: evaluate the prompt only")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Prompt");
+  app.add_option("-r,--reverse-prompt", flags.stops, "stop at this string; repeatable")
+      ->type_name("S")
+      ->group("Prompt")
+      ->take_all();
   add_sampling_flags(app, flags.sampling);
   add_runtime_flags(app, flags.model);
   parse(app, argc, argv);
@@ -135,22 +157,26 @@ int command(Door door, int argc, char** argv) {
     if (door != Door::run) throw UsageError(fmt::format("{}: -m, --model is required", name));
     flags.model.model = kDefaultModel;
   }
-  if (flags.max_tokens < -1) throw UsageError(fmt::format("--max-tokens {}: expected -1 or more", flags.max_tokens));
+  if (flags.max_tokens < -1)
+    throw UsageError(fmt::format("--max-tokens {}: expected -1 or more", flags.max_tokens));
   if (flags.no_template && !flags.system.empty())
     throw UsageError("--system needs the chat template; --no-chat-template leaves it out");
   for (const std::string& stop : flags.stops)
     if (stop.empty()) throw UsageError("--reverse-prompt: an empty stop string would stop at once");
-  sampling_params(flags.sampling, Config::parse("{}", "flags"));  // a bad flag ends here, before a model is touched
+  sampling_params(flags.sampling,
+                  Config::parse("{}", "flags"));  // a bad flag ends here, before a model is touched
   EngineOptions options = engine_options(flags.model);
   checked_reference(flags.model);
   const auto prompt = whole_prompt(flags, door);
   if (flags.json && !prompt) throw UsageError("--json needs a prompt (-p, -f or stdin)");
-  if (!prompt && !stdin_is_terminal()) throw UsageError("chat needs a terminal on stdin; give a prompt with `mlxcel generate -p`");
+  if (!prompt && !stdin_is_terminal())
+    throw UsageError("chat needs a terminal on stdin; give a prompt with `mlxcel generate -p`");
 
   options.parallel = 1;
   const auto engine = load_engine(flags.model, options);
   if (engine->info().encoder)
-    fail(ErrorKind::unsupported, "{} is an encoder and writes no text; use `mlxcel embed`", engine->info().model_type);
+    fail(ErrorKind::unsupported, "{} is an encoder and writes no text; use `mlxcel embed`",
+         engine->info().model_type);
   if (!flags.model.quiet) print_banner(*engine);
 
   TurnOptions turn;
@@ -163,8 +189,9 @@ int command(Door door, int argc, char** argv) {
   Conversation conversation(*engine, turn);
   if (!flags.system.empty()) conversation.set_system(flags.system);
   if (conversation.without_template())
-    fmt::print(stderr, "warning: this model has no chat template and is probably a base model; turns are built as "
-                       "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n");
+    fmt::print(stderr,
+               "warning: this model has no chat template and is probably a base model; turns are built as "
+               "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n");
   if (prompt) return answer_once(*engine, conversation, flags, *prompt);
   return run_repl(conversation, flags.model.quiet);
 }

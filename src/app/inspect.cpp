@@ -35,8 +35,10 @@ std::uintmax_t kv_bytes(const StateLayout& layout, mx::Dtype dtype, std::uintmax
   const auto rounded = [](std::uintmax_t n) { return (n + 255) / 256 * 256; };
   std::uintmax_t total = 0;
   for (const KvSpec& spec : layout.kv()) {
-    const std::uintmax_t kept = spec.window > 0 ? std::min<std::uintmax_t>(tokens, static_cast<std::uintmax_t>(spec.window)) : tokens;
-    total += rounded(kept) * static_cast<std::uintmax_t>(spec.kv_heads) * static_cast<std::uintmax_t>(spec.key_dim + spec.value_dim) * mx::size_of(dtype);
+    const std::uintmax_t kept =
+        spec.window > 0 ? std::min<std::uintmax_t>(tokens, static_cast<std::uintmax_t>(spec.window)) : tokens;
+    total += rounded(kept) * static_cast<std::uintmax_t>(spec.kv_heads) *
+             static_cast<std::uintmax_t>(spec.key_dim + spec.value_dim) * mx::size_of(dtype);
   }
   return total;
 }
@@ -46,7 +48,8 @@ struct Estimate {
   bool fits = false;
 };
 
-Estimate estimate(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype, std::uintmax_t tokens, std::uintmax_t batch) {
+Estimate estimate(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype, std::uintmax_t tokens,
+                  std::uintmax_t batch) {
   Estimate e;
   e.weights = plan.info.weight_bytes;
   e.kv = batch * (kv_bytes(plan.layout, kv_dtype, tokens) + plan.layout.recurrent_bytes());
@@ -54,7 +57,8 @@ Estimate estimate(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtyp
   const double base = static_cast<double>(e.weights + e.kv);
   e.headroom = factor > 1.0 ? static_cast<std::uintmax_t>(base * (factor - 1.0)) : 0;
   const std::uintmax_t hidden = static_cast<std::uintmax_t>(plan.info.hidden);
-  const std::uintmax_t inner = static_cast<std::uintmax_t>(config.has("intermediate_size") ? config.get<int>("intermediate_size") : 4 * plan.info.hidden);
+  const std::uintmax_t inner = static_cast<std::uintmax_t>(
+      config.has("intermediate_size") ? config.get<int>("intermediate_size") : 4 * plan.info.hidden);
   const std::uintmax_t chunk = std::min<std::uintmax_t>(tokens, 2048);
   e.activation = static_cast<std::uintmax_t>(environment_number("MLXCEL_ACTIVATION_MULT", 3.0) *
                                              static_cast<double>(batch * chunk * (hidden + inner) * 2)) +
@@ -72,17 +76,25 @@ int inspect_command(int argc, char** argv) {
   int tokens = 4096, batch = 1;
   bool json = false, tensors = false;
   CLI::App app("Show what a model is and needs, from its headers alone.", "mlxcel inspect");
-  configure(app, "  mlxcel inspect -m SmolLM2-135M-Instruct --max-tokens 8192 --batch 4\n  mlxcel inspect -m ./model --json\n");
+  configure(app,
+            "  mlxcel inspect -m SmolLM2-135M-Instruct --max-tokens 8192 --batch 4\n  mlxcel inspect -m "
+            "./model --json\n");
   add_source_flags(app, model, false);
-  app.add_option("-n,--max-tokens", tokens, "tokens per sequence in the estimate")->type_name("N")->capture_default_str();
+  app.add_option("-n,--max-tokens", tokens, "tokens per sequence in the estimate")
+      ->type_name("N")
+      ->capture_default_str();
   app.add_option("--batch", batch, "sequences in the estimate")->type_name("N")->capture_default_str();
-  app.add_option("--kv-cache-mode", model.kv_cache_mode, "fp16 or f32")->check(CLI::IsMember({"fp16", "float16", "f32"}))->capture_default_str();
+  app.add_option("--kv-cache-mode", model.kv_cache_mode, "fp16 or f32")
+      ->check(CLI::IsMember({"fp16", "float16", "f32"}))
+      ->capture_default_str();
   app.add_flag("--tensors", tensors, "list every tensor with its shape and storage, and the rules");
   app.add_flag("--json", json, "the estimate as JSON");
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("inspect: -m, --model is required");
-  if (tokens < 1 || tokens > 1 << 26) throw UsageError(fmt::format("--max-tokens {}: expected 1 to {}", tokens, 1 << 26));
-  if (batch < 1 || batch > 1 << 16) throw UsageError(fmt::format("--batch {}: expected 1 to {}", batch, 1 << 16));
+  if (tokens < 1 || tokens > 1 << 26)
+    throw UsageError(fmt::format("--max-tokens {}: expected 1 to {}", tokens, 1 << 26));
+  if (batch < 1 || batch > 1 << 16)
+    throw UsageError(fmt::format("--batch {}: expected 1 to {}", batch, 1 << 16));
   checked_reference(model);
 
   const auto path = resolve(model);
@@ -91,7 +103,8 @@ int inspect_command(int argc, char** argv) {
   const ModelInfo& info = plan.info;
   const mx::Dtype native = info.checkpoint_dtype == mx::float32 ? mx::float32 : info.checkpoint_dtype;
   const mx::Dtype kv_dtype = model.kv_cache_mode == "f32" ? mx::float32 : native;
-  const Estimate e = estimate(plan, checkpoint.config, kv_dtype, static_cast<std::uintmax_t>(tokens), static_cast<std::uintmax_t>(batch));
+  const Estimate e = estimate(plan, checkpoint.config, kv_dtype, static_cast<std::uintmax_t>(tokens),
+                              static_cast<std::uintmax_t>(batch));
   const bool has_kv = !plan.layout.kv().empty();
 
   if (json) {
@@ -113,7 +126,8 @@ int inspect_command(int argc, char** argv) {
         {"budget_bytes", e.budget},
         {"total_bytes", e.total},
         {"fits", e.fits},
-        {"kv_bytes_per_token_fp16", has_kv ? Json(plan.layout.kv_bytes_per_token(mx::float16)) : Json(nullptr)},
+        {"kv_bytes_per_token_fp16",
+         has_kv ? Json(plan.layout.kv_bytes_per_token(mx::float16)) : Json(nullptr)},
         {"kv_bytes_per_token_int8", nullptr},
         {"kv_bytes_per_token_turbo4", nullptr},
         {"paged_slot_overhead_bytes", plan.layout.kv_bytes_per_token(kv_dtype) * (kPageTokens - 1)},
@@ -124,17 +138,18 @@ int inspect_command(int argc, char** argv) {
 
   fmt::print("model        {}\n", path.string());
   fmt::print("family       {} (model_type {})\n", info.family, info.model_type);
-  fmt::print("size         {:.1f} M parameters, {} layers, width {}, vocabulary {}\n", static_cast<double>(info.parameters) / 1e6,
-             info.layers, info.hidden, info.vocab_size);
-  fmt::print("window       {}\n", info.max_positions > 0 ? fmt::format("{} tokens", info.max_positions) : "unbounded");
+  fmt::print("size         {:.1f} M parameters, {} layers, width {}, vocabulary {}\n",
+             static_cast<double>(info.parameters) / 1e6, info.layers, info.hidden, info.vocab_size);
+  fmt::print("window       {}\n",
+             info.max_positions > 0 ? fmt::format("{} tokens", info.max_positions) : "unbounded");
   fmt::print("weights      {}, {}\n", info.weights_label, human_bytes(e.weights));
   if (has_kv)
     fmt::print("KV cache     {} for {} x {} tokens ({} bytes a token)\n", human_bytes(e.kv), batch, tokens,
                plan.layout.kv_bytes_per_token(kv_dtype));
   if (!plan.layout.recurrent().empty())
     fmt::print("state        {} a sequence\n", human_bytes(plan.layout.recurrent_bytes()));
-  fmt::print("activation   {}\nheadroom     {}\ntotal        {}\navailable    {}\n", human_bytes(e.activation),
-             human_bytes(e.headroom), human_bytes(e.total), human_bytes(e.budget));
+  fmt::print("activation   {}\nheadroom     {}\ntotal        {}\navailable    {}\n",
+             human_bytes(e.activation), human_bytes(e.headroom), human_bytes(e.total), human_bytes(e.budget));
   if (!e.fits) fmt::print("does not fit: lower --max-tokens or --batch, or take a smaller quantisation\n");
 
   // Which storage forms there are, and the tensors that depart from the usual one.
@@ -147,7 +162,8 @@ int inspect_command(int argc, char** argv) {
     }
   }
   fmt::print("stored as   ");
-  for (const auto& [form, names] : by_form) fmt::print(" {} x {} ({})", names.size(), form, human_bytes(bytes_of[form]));
+  for (const auto& [form, names] : by_form)
+    fmt::print(" {} x {} ({})", names.size(), form, human_bytes(bytes_of[form]));
   fmt::print("\n");
   for (const auto& [form, names] : by_form)
     if (names.size() <= 4 && by_form.size() > 1) fmt::print("  {:<10} {}\n", form, fmt::join(names, ", "));

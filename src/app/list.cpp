@@ -15,9 +15,12 @@ namespace {
 
 std::string ago(const std::optional<std::int64_t>& modified) {
   if (!modified) return "-";
-  const auto now = std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
+  const auto now =
+      std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch());
   const std::int64_t seconds = std::max<std::int64_t>(0, now.count() - *modified);
-  const auto say = [](std::int64_t n, const char* unit) { return fmt::format("{} {}{} ago", n, unit, n == 1 ? "" : "s"); };
+  const auto say = [](std::int64_t n, const char* unit) {
+    return fmt::format("{} {}{} ago", n, unit, n == 1 ? "" : "s");
+  };
   if (seconds < 60) return "just now";
   if (seconds < 3600) return say(seconds / 60, "minute");
   if (seconds < 86400) return say(seconds / 3600, "hour");
@@ -40,25 +43,32 @@ int list_command(int argc, char** argv) {
   configure(app, "  mlxcel list --sort size\n  mlxcel list --json\n");
   app.add_option("--models-dir", models_dir, "another store")->type_name("PATH");
   app.add_option("--sort", sort, "name, size (largest first) or modified (newest first)")
-      ->check(CLI::IsMember({"name", "size", "modified"}))->capture_default_str();
+      ->check(CLI::IsMember({"name", "size", "modified"}))
+      ->capture_default_str();
   auto* json_flag = app.add_flag("--json", json, "an array of {repo_id, size_bytes, path, modified}");
   auto* quiet_flag = app.add_flag("-q,--quiet", quiet, "one reference per line")->excludes(json_flag);
   app.add_flag("-v,--verbose", verbose, "show paths")->excludes(json_flag)->excludes(quiet_flag);
   parse(app, argc, argv);
 
-  const auto root = store_root(models_dir.empty() ? std::nullopt : std::optional<std::filesystem::path>(models_dir));
+  const auto root =
+      store_root(models_dir.empty() ? std::nullopt : std::optional<std::filesystem::path>(models_dir));
   auto models = list_models(root);
   if (sort == "size")
-    std::stable_sort(models.begin(), models.end(), [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
-  if (sort == "modified")
     std::stable_sort(models.begin(), models.end(),
-                     [](const auto& a, const auto& b) { return a.modified.value_or(0) > b.modified.value_or(0); });
+                     [](const auto& a, const auto& b) { return a.bytes > b.bytes; });
+  if (sort == "modified")
+    std::stable_sort(models.begin(), models.end(), [](const auto& a, const auto& b) {
+      return a.modified.value_or(0) > b.modified.value_or(0);
+    });
 
   if (json) {
     nlohmann::ordered_json out = nlohmann::ordered_json::array();
     for (const StoredModel& model : models)
-      out.push_back({{"repo_id", model.reference}, {"size_bytes", model.bytes}, {"path", model.path.string()},
-                     {"modified", model.modified ? nlohmann::ordered_json(*model.modified) : nlohmann::ordered_json(nullptr)}});
+      out.push_back({{"repo_id", model.reference},
+                     {"size_bytes", model.bytes},
+                     {"path", model.path.string()},
+                     {"modified", model.modified ? nlohmann::ordered_json(*model.modified)
+                                                 : nlohmann::ordered_json(nullptr)}});
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));
     return 0;
   }
@@ -72,11 +82,11 @@ int list_command(int argc, char** argv) {
   }
   size_t width = 4;
   for (const StoredModel& model : models) width = std::max(width, model.reference.size());
-  fmt::print("models in {}\n{:<{}}  {:>9}  {:<14}{}\n", with_tilde(root.string()), "NAME", width, "SIZE", "MODIFIED",
-             verbose ? "  PATH" : "");
+  fmt::print("models in {}\n{:<{}}  {:>9}  {:<14}{}\n", with_tilde(root.string()), "NAME", width, "SIZE",
+             "MODIFIED", verbose ? "  PATH" : "");
   for (const StoredModel& model : models) {
-    fmt::print("{:<{}}  {:>9}  {:<14}{}\n", model.reference, width, human_bytes(model.bytes), ago(model.modified),
-               verbose ? "  " + std::filesystem::absolute(model.path).string() : "");
+    fmt::print("{:<{}}  {:>9}  {:<14}{}\n", model.reference, width, human_bytes(model.bytes),
+               ago(model.modified), verbose ? "  " + std::filesystem::absolute(model.path).string() : "");
   }
   return 0;
 }

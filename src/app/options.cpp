@@ -41,7 +41,8 @@ void add_logit_bias(SamplingParams& params, const std::string& text) {
     }
   }
   if (id < 0 || std::isnan(bias))
-    throw UsageError(fmt::format("--logit-bias {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5", text));
+    throw UsageError(
+        fmt::format("--logit-bias {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5", text));
   params.logit_bias[id] = bias;
 }
 
@@ -52,25 +53,38 @@ void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional) {
       "model: a folder, a .gguf file, owner/name, owner/name:QUANT, or a name in the store";
   app.add_option("-m,--model", flags.model, text)->type_name("REF")->group("Model");
   if (positional) app.add_option("MODEL", flags.model, text)->group("");
-  app.add_option("--models-dir", flags.models_dir, "model store (default: MLXCEL_MODELS_DIR, else <cache root>/models)")
-      ->type_name("PATH")->group("Model");
+  app.add_option("--models-dir", flags.models_dir,
+                 "model store (default: MLXCEL_MODELS_DIR, else <cache root>/models)")
+      ->type_name("PATH")
+      ->group("Model");
   app.add_option("--revision", flags.revision, "branch, tag or revision id in the Hugging Face cache")
-      ->type_name("REV")->group("Model");
+      ->type_name("REV")
+      ->group("Model");
   app.add_option("--hf-file", flags.hf_file, "one file of the repository exactly; beats the quant")
-      ->type_name("FILE")->group("Model");
+      ->type_name("FILE")
+      ->group("Model");
 }
 
 void add_runtime_flags(CLI::App& app, ModelFlags& flags) {
-  app.add_option("-c,--ctx-size", flags.context, "context window in tokens; 0: the model's")->type_name("N")->group("Run time");
-  app.add_option("--kv-cache-mode", flags.kv_cache_mode, "how keys and values are kept: fp16, or f32 for tests")
-      ->type_name("MODE")->capture_default_str()->group("Run time");
+  app.add_option("-c,--ctx-size", flags.context, "context window in tokens; 0: the model's")
+      ->type_name("N")
+      ->group("Run time");
+  app.add_option("--kv-cache-mode", flags.kv_cache_mode,
+                 "how keys and values are kept: fp16, or f32 for tests")
+      ->type_name("MODE")
+      ->capture_default_str()
+      ->group("Run time");
   app.add_option("-t,--threads", flags.threads, "worker threads; 0: the cores this process may use")
-      ->type_name("N")->group("Run time");
+      ->type_name("N")
+      ->group("Run time");
   app.add_option("--cpu-precision", flags.cpu_precision,
                  "high: answers of full precision (default); fast: 8-bit activations; exact: 32-bit")
-      ->type_name("P")->group("Run time");
+      ->type_name("P")
+      ->group("Run time");
   app.add_option("--prefill-chunk-size", flags.prefill_chunk, "prompt tokens per pass; 0: one pass")
-      ->type_name("N")->capture_default_str()->group("Run time");
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Run time");
   app.add_flag("--no-warmup", flags.no_warmup, "leave out the warm-up pass")->group("Run time");
   app.add_flag("--quiet", flags.quiet, "no banner and no statistics")->group("Output");
 }
@@ -90,7 +104,8 @@ std::filesystem::path resolve(const ModelFlags& flags) {
   options.file = flags.hf_file;
   const Reference reference = checked_reference(flags);
   if (reference.path && !flags.revision.empty())
-    throw UsageError(fmt::format("--revision {}: {} is a local path; a revision needs owner/name", flags.revision, flags.model));
+    throw UsageError(fmt::format("--revision {}: {} is a local path; a revision needs owner/name",
+                                 flags.revision, flags.model));
   return resolve_model(reference, options);
 }
 
@@ -121,19 +136,37 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions optio
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
   const char* group = "Sampling";
-  app.add_option("--temp,--temperature", flags.temperature, "0: greedy (default unless the checkpoint says otherwise)")
-      ->type_name("F")->group(group);
+  app.add_option("--temp,--temperature", flags.temperature,
+                 "0: greedy (default unless the checkpoint says otherwise)")
+      ->type_name("F")
+      ->group(group);
   app.add_option("--top-k", flags.top_k, "keep the k likeliest tokens; 0: off")->type_name("N")->group(group);
-  app.add_option("--top-p", flags.top_p, "keep the likeliest tokens up to this probability; 1: off")->type_name("F")->group(group);
-  app.add_option("--min-p", flags.min_p, "drop tokens below this share of the best one; 0: off")->type_name("F")->group(group);
-  app.add_option("--repeat-penalty", flags.repeat_penalty, "divide the logits of recent tokens; 1: off")->type_name("F")->group(group);
-  app.add_option("--frequency-penalty", flags.frequency_penalty, "subtract per earlier use; 0: off")->type_name("F")->group(group);
-  app.add_option("--presence-penalty", flags.presence_penalty, "subtract once for any earlier use; 0: off")->type_name("F")->group(group);
-  app.add_option("--repeat-last-n", flags.repeat_last_n, "tokens the penalties look at; -1: all (default 64)")->type_name("N")->group(group);
+  app.add_option("--top-p", flags.top_p, "keep the likeliest tokens up to this probability; 1: off")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--min-p", flags.min_p, "drop tokens below this share of the best one; 0: off")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--repeat-penalty", flags.repeat_penalty, "divide the logits of recent tokens; 1: off")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--frequency-penalty", flags.frequency_penalty, "subtract per earlier use; 0: off")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--presence-penalty", flags.presence_penalty, "subtract once for any earlier use; 0: off")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--repeat-last-n", flags.repeat_last_n, "tokens the penalties look at; -1: all (default 64)")
+      ->type_name("N")
+      ->group(group);
   app.add_option("--logit-bias", flags.logit_bias, "TOKEN_ID+BIAS or TOKEN_ID-BIAS; repeatable")
-      ->type_name("ID(+/-)BIAS")->group(group)->take_all();
+      ->type_name("ID(+/-)BIAS")
+      ->group(group)
+      ->take_all();
   app.add_flag("--ignore-eos", flags.ignore_eos, "go on past the end token")->group(group);
-  app.add_option("-s,--seed", flags.seed, "seed of the draws; unset or -1: random")->type_name("N")->group(group);
+  app.add_option("-s,--seed", flags.seed, "seed of the draws; unset or -1: random")
+      ->type_name("N")
+      ->group(group);
 }
 
 SamplingParams sampling_params(const SamplingFlags& flags, const Config& generation_config) {
@@ -174,8 +207,9 @@ std::string device_label() {
 }
 
 std::string version_line() {
-  return fmt::format("mlxcel {} (mlx {}.{}.{}, backends: {})", MLXCEL_VERSION, MLX_VERSION_MAJOR, MLX_VERSION_MINOR,
-                     MLX_VERSION_PATCH, std::string_view(MLXCEL_BACKEND_NAME) == "cpu" ? "cpu" : "cpu," MLXCEL_BACKEND_NAME);
+  return fmt::format("mlxcel {} (mlx {}.{}.{}, backends: {})", MLXCEL_VERSION, MLX_VERSION_MAJOR,
+                     MLX_VERSION_MINOR, MLX_VERSION_PATCH,
+                     std::string_view(MLXCEL_BACKEND_NAME) == "cpu" ? "cpu" : "cpu," MLXCEL_BACKEND_NAME);
 }
 
 void configure(CLI::App& app, const std::string& examples) {

@@ -170,14 +170,22 @@ class Repl {
     try {
       size_t used = 0;
       if (key == "system") return conversation_.set_system(value);
-      if (key == "temperature") changed.temperature = std::stof(value, &used);
-      else if (key == "top_k") changed.top_k = std::stoi(value, &used);
-      else if (key == "top_p") changed.top_p = std::stof(value, &used);
-      else if (key == "min_p") changed.min_p = std::stof(value, &used);
-      else if (key == "repeat_penalty") changed.repeat_penalty = std::stof(value, &used);
-      else if (key == "seed") changed.seed = static_cast<uint32_t>(std::stoul(value, &used));
-      else if (key == "max_tokens") options.max_tokens = std::stoi(value, &used);
-      else return fmt::print(stderr, "/set {}: no such setting; /help lists them\n", key);
+      if (key == "temperature")
+        changed.temperature = std::stof(value, &used);
+      else if (key == "top_k")
+        changed.top_k = std::stoi(value, &used);
+      else if (key == "top_p")
+        changed.top_p = std::stof(value, &used);
+      else if (key == "min_p")
+        changed.min_p = std::stof(value, &used);
+      else if (key == "repeat_penalty")
+        changed.repeat_penalty = std::stof(value, &used);
+      else if (key == "seed")
+        changed.seed = static_cast<uint32_t>(std::stoul(value, &used));
+      else if (key == "max_tokens")
+        options.max_tokens = std::stoi(value, &used);
+      else
+        return fmt::print(stderr, "/set {}: no such setting; /help lists them\n", key);
       if (used != value.size()) throw std::invalid_argument(value);
       validate(changed, 1 << 30);
       options.sampling = changed;
@@ -192,10 +200,13 @@ class Repl {
     const TurnOptions& options = conversation_.options();
     const SamplingParams& s = options.sampling;
     fmt::print("system          {}\n", conversation_.system().value_or("(none)"));
-    fmt::print("temperature     {}\ntop_k           {}\ntop_p           {}\nmin_p           {}\nrepeat_penalty  {}\n",
-               s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty);
+    fmt::print(
+        "temperature     {}\ntop_k           {}\ntop_p           {}\nmin_p           {}\nrepeat_penalty  "
+        "{}\n",
+        s.temperature, s.top_k, s.top_p, s.min_p, s.repeat_penalty);
     fmt::print("seed            {}\nmax_tokens      {}\nmessages        {}\n",
-               s.seed ? std::to_string(*s.seed) : "(random)", options.max_tokens, conversation_.messages().size());
+               s.seed ? std::to_string(*s.seed) : "(random)", options.max_tokens,
+               conversation_.messages().size());
   }
 
   void save(const std::string& path) {
@@ -220,7 +231,8 @@ class Repl {
       conversation_.messages() = std::move(messages);
       fmt::print("loaded {} messages\n", conversation_.messages().size());
     } catch (const nlohmann::json::exception& error) {
-      fmt::print(stderr, "/load {}: expected a list of objects with role and content: {}\n", path, error.what());
+      fmt::print(stderr, "/load {}: expected a list of objects with role and content: {}\n", path,
+                 error.what());
     }
   }
 
@@ -228,8 +240,11 @@ class Repl {
   bool command(const std::string& line) {
     const auto space = line.find(' ');
     const std::string name = line.substr(0, space);
-    std::string rest = space == std::string::npos ? "" : line.substr(line.find_first_not_of(' ', space) == std::string::npos
-                                                                       ? line.size() : line.find_first_not_of(' ', space));
+    std::string rest = space == std::string::npos
+                           ? ""
+                           : line.substr(line.find_first_not_of(' ', space) == std::string::npos
+                                             ? line.size()
+                                             : line.find_first_not_of(' ', space));
     if (name == "/bye") return false;
     if (name == "/?" || name == "/help") {
       std::fputs(kHelp, stdout);
@@ -242,15 +257,20 @@ class Repl {
     } else if (name == "/regen") {
       const auto& messages = conversation_.messages();
       std::string last;
-      for (const ChatMessage& message : messages) if (message.role == "user") last = message.content;
-      if (conversation_.undo()) answer(last);
-      else fmt::print(stderr, "nothing to answer again\n");
+      for (const ChatMessage& message : messages)
+        if (message.role == "user") last = message.content;
+      if (conversation_.undo())
+        answer(last);
+      else
+        fmt::print(stderr, "nothing to answer again\n");
     } else if (name == "/show") {
       show();
     } else if (name == "/set") {
       const auto split = rest.find(' ');
-      if (split == std::string::npos) fmt::print(stderr, "/set KEY VALUE, for example /set temperature 0.7\n");
-      else set(rest.substr(0, split), rest.substr(split + 1));
+      if (split == std::string::npos)
+        fmt::print(stderr, "/set KEY VALUE, for example /set temperature 0.7\n");
+      else
+        set(rest.substr(0, split), rest.substr(split + 1));
     } else if ((name == "/save" || name == "/load") && rest.empty()) {
       fmt::print(stderr, "{} FILE\n", name);
     } else if (name == "/save") {

@@ -38,7 +38,7 @@ bool styled(bool is_terminal) { return is_terminal && !set("NO_COLOR"); }
 
 Interrupt::Interrupt() {
   interrupts = 0;
-  struct sigaction action {};
+  struct sigaction action{};
   action.sa_handler = on_interrupt;
   action.sa_flags = SA_RESTART;
   ::sigaction(SIGINT, &action, &previous_action);
@@ -47,9 +47,11 @@ Interrupt::~Interrupt() { ::sigaction(SIGINT, &previous_action, nullptr); }
 bool Interrupt::pending() { return interrupts.load() > 0; }
 bool Interrupt::take() { return interrupts.exchange(0) > 0; }
 
-ProgressBar::ProgressBar(std::string title) : title_(std::move(title)), begun_(std::chrono::steady_clock::now()) {
+ProgressBar::ProgressBar(std::string title)
+    : title_(std::move(title)), begun_(std::chrono::steady_clock::now()) {
   const char* ci = std::getenv("CI");
-  enabled_ = styled(stderr_is_terminal()) && !set("MLXCEL_NO_PROGRESS") && !(ci && std::string_view(ci) == "true");
+  enabled_ =
+      styled(stderr_is_terminal()) && !set("MLXCEL_NO_PROGRESS") && !(ci && std::string_view(ci) == "true");
 }
 
 ProgressBar::~ProgressBar() {
@@ -70,7 +72,8 @@ void ProgressBar::update(std::size_t done, std::size_t total) {
   const int width = 28, filled = static_cast<int>(part * width);
   const double left = rate > 0 ? static_cast<double>(total - std::min(done, total)) / rate : 0;
   fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%  {}/s  {:.0f} s left", title_, std::string(filled, '#'),
-             std::string(width - filled, '.'), part * 100, human_bytes(static_cast<std::uintmax_t>(rate)), left);
+             std::string(width - filled, '.'), part * 100, human_bytes(static_cast<std::uintmax_t>(rate)),
+             left);
   std::fflush(stderr);
 }
 

@@ -11,7 +11,15 @@
 
 namespace mlxcel {
 
-enum class ErrorKind { invalid_request, not_found, unsupported, bad_checkpoint, out_of_memory, cancelled, internal };
+enum class ErrorKind {
+  invalid_request,
+  not_found,
+  unsupported,
+  bad_checkpoint,
+  out_of_memory,
+  cancelled,
+  internal
+};
 
 /// The kind's name as it appears in logs, e.g. "bad_checkpoint".
 const char* to_string(ErrorKind kind);

@@ -12,9 +12,8 @@ namespace {
 
 bool is_name(std::string_view text) {
   if (text.empty() || text == "." || text.find("..") != std::string_view::npos) return false;
-  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
-    return std::isalnum(c) || c == '.' || c == '_' || c == '-';
-  });
+  return std::all_of(text.begin(), text.end(),
+                     [](unsigned char c) { return std::isalnum(c) || c == '.' || c == '_' || c == '-'; });
 }
 
 std::string default_org() {
@@ -22,7 +21,8 @@ std::string default_org() {
   const std::string org = value ? value : "";
   if (org.empty()) return "mlx-community";
   if (!is_name(org))
-    fail(ErrorKind::invalid_request, "MLXCEL_DEFAULT_ORG={}: expected one owner name of letters, digits, . _ -", org);
+    fail(ErrorKind::invalid_request,
+         "MLXCEL_DEFAULT_ORG={}: expected one owner name of letters, digits, . _ -", org);
   return org;
 }
 
@@ -50,10 +50,11 @@ Reference parse_reference(const std::string& text) {
     reference.owner = rest == kDefaultModel ? kDefaultModelOwner : default_org();
   }
   if (!is_name(reference.owner) || !is_name(reference.name))
-    fail(ErrorKind::invalid_request,
-         "{}: no such path, and not a model reference; expected an existing folder or .gguf file, owner/name, "
-         "owner/name:QUANT or a bare name, of letters, digits, '.', '_' and '-' (no URLs, no '..')",
-         text.empty() ? "\"\"" : text);
+    fail(
+        ErrorKind::invalid_request,
+        "{}: no such path, and not a model reference; expected an existing folder or .gguf file, owner/name, "
+        "owner/name:QUANT or a bare name, of letters, digits, '.', '_' and '-' (no URLs, no '..')",
+        text.empty() ? "\"\"" : text);
   return reference;
 }
 

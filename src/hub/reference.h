@@ -13,9 +13,9 @@ inline constexpr const char* kDefaultModel = "SmolLM2-135M-Instruct";
 inline constexpr const char* kDefaultModelOwner = "HuggingFaceTB";
 
 struct Reference {
-  std::string text;                            // as given
-  std::optional<std::filesystem::path> path;   // an existing path, used verbatim
-  std::string owner, name, quant;              // otherwise; quant may be empty
+  std::string text;                           // as given
+  std::optional<std::filesystem::path> path;  // an existing path, used verbatim
+  std::string owner, name, quant;             // otherwise; quant may be empty
 
   std::string repo() const { return owner + "/" + name; }
   bool is_default_model() const { return owner == kDefaultModelOwner && name == kDefaultModel; }

@@ -68,7 +68,8 @@ std::vector<GgufSet> gguf_sets(const fs::path& folder) {
 
 /// "Q4_K_M" of "SmolLM2-135M-Instruct.Q4_K_M": the last word that names a quantisation.
 std::string quant_of(const std::string& stem) {
-  static const std::regex word("(?:^|[.\\-_])((?:IQ|TQ|Q)[0-9][A-Z0-9_]*|F16|F32|BF16|MXFP4)$", std::regex::icase);
+  static const std::regex word("(?:^|[.\\-_])((?:IQ|TQ|Q)[0-9][A-Z0-9_]*|F16|F32|BF16|MXFP4)$",
+                               std::regex::icase);
   std::smatch match;
   return std::regex_search(stem, match, word) ? match[1].str() : "";
 }
@@ -127,7 +128,8 @@ std::optional<fs::path> hugging_face_snapshot(const Reference& reference, const 
   return std::nullopt;
 }
 
-std::optional<fs::path> pick(const fs::path& folder, const Reference& reference, const ResolveOptions& options) {
+std::optional<fs::path> pick(const fs::path& folder, const Reference& reference,
+                             const ResolveOptions& options) {
   if (!is_folder(folder)) return std::nullopt;
   if (!options.file.empty()) {
     std::error_code error;
@@ -179,7 +181,8 @@ std::vector<StoredModel> list_models(const fs::path& root) {
     if (models.size() != before) continue;
     std::error_code inner;
     for (const auto& name : fs::directory_iterator(owner.path(), inner))
-      if (is_folder(name.path())) list_folder(name.path(), owner_name + "/" + name.path().filename().string(), models);
+      if (is_folder(name.path()))
+        list_folder(name.path(), owner_name + "/" + name.path().filename().string(), models);
   }
   std::sort(models.begin(), models.end(),
             [](const StoredModel& a, const StoredModel& b) { return a.reference < b.reference; });
@@ -200,7 +203,8 @@ fs::path resolve_model(const Reference& reference, const ResolveOptions& options
     const auto sets = gguf_sets(*reference.path);
     if (sets.size() == 1) return sets.front().first;
     if (sets.empty())
-      fail(ErrorKind::not_found, "{}: expected config.json or a .gguf file in this folder, found neither", reference.text);
+      fail(ErrorKind::not_found, "{}: expected config.json or a .gguf file in this folder, found neither",
+           reference.text);
     fail(ErrorKind::invalid_request, "{}: this folder holds {} GGUF models; name one of them, for example {}",
          reference.text, sets.size(), sets.front().first.string());
   }
@@ -223,10 +227,10 @@ fs::path resolve_model(const Reference& reference, const ResolveOptions& options
 
   std::string where;
   for (const std::string& place : looked) where += (where.empty() ? "" : ", ") + place;
-  const std::string hint =
-      reference.is_default_model()
-          ? "run scripts/fetch_model.sh to get it"
-          : "put the model's folder there, or give the path of a folder or .gguf file (`mlxcel list` shows what is here)";
+  const std::string hint = reference.is_default_model()
+                               ? "run scripts/fetch_model.sh to get it"
+                               : "put the model's folder there, or give the path of a folder or .gguf file "
+                                 "(`mlxcel list` shows what is here)";
   fail(ErrorKind::not_found, "{}: model not found; looked in {}; {}", reference.text, where, hint);
 }
 

@@ -19,8 +19,8 @@ std::filesystem::path cache_root();
 std::filesystem::path store_root(const std::optional<std::filesystem::path>& flag = std::nullopt);
 
 struct StoredModel {
-  std::string reference;              // "owner/name" or "owner/name:QUANT"
-  std::filesystem::path path;         // folder, or the GGUF's first file
+  std::string reference;       // "owner/name" or "owner/name:QUANT"
+  std::filesystem::path path;  // folder, or the GGUF's first file
   std::uintmax_t bytes = 0;
   std::optional<std::int64_t> modified;  // Unix seconds
 };
@@ -39,6 +39,7 @@ std::filesystem::path resolve_model(const Reference& reference, const ResolveOpt
 
 /// The model inside a folder: the folder itself where it has config.json (and no quant was asked for),
 /// else the GGUF of that quant, else Q4_K_M, else the first in name order. Empty when it holds none.
-std::optional<std::filesystem::path> model_in_folder(const std::filesystem::path& folder, const std::string& quant);
+std::optional<std::filesystem::path> model_in_folder(const std::filesystem::path& folder,
+                                                     const std::string& quant);
 
 }  // namespace mlxcel

@@ -19,7 +19,8 @@ class StoreTest : public ::testing::Test {
     root_ = fs::temp_directory_path() / ("mlxcel-store-" + std::to_string(::getpid()));
     fs::remove_all(root_);
     fs::create_directories(root_);
-    for (const char* name : {"MLXCEL_MODELS_DIR", "HF_HUB_CACHE", "HF_HOME", "MLXCEL_DEFAULT_ORG", "MLXCEL_CACHE_DIR"})
+    for (const char* name :
+         {"MLXCEL_MODELS_DIR", "HF_HUB_CACHE", "HF_HOME", "MLXCEL_DEFAULT_ORG", "MLXCEL_CACHE_DIR"})
       ::unsetenv(name);
     ::setenv("HF_HUB_CACHE", (root_ / "hf").c_str(), 1);
     options_.store = root_ / "store";
@@ -54,7 +55,8 @@ TEST_F(StoreTest, FormsOfReferences) {
   EXPECT_EQ(parse_reference("Some-Name").repo(), "mlx-community/Some-Name");
   EXPECT_TRUE(parse_reference("SmolLM2-135M-Instruct").is_default_model());
   EXPECT_EQ(parse_reference(root_.string()).path, root_);
-  for (const char* bad : {"", "a/b/c", "../x", "a/..", "a/b:", "http://host/x", "a b", "/no/such/path", "a/b:x/y"})
+  for (const char* bad :
+       {"", "a/b/c", "../x", "a/..", "a/b:", "http://host/x", "a b", "/no/such/path", "a/b:x/y"})
     EXPECT_EQ(kind_of([&] { parse_reference(bad); }), ErrorKind::invalid_request) << bad;
 }
 
