@@ -46,7 +46,8 @@ MLXCEL_INLINE I broadcast_i(const void* p) {
   return set1_i(v);
 }
 MLXCEL_INLINE I zero_i() { return I{}; }
-MLXCEL_INLINE I add_i(I a, I b) { return a + b; }
+// Wraps, as the instructions of the other tiers do.
+MLXCEL_INLINE I add_i(I a, I b) { return (I)((U)a + (U)b); }
 MLXCEL_INLINE I and_i(I a, I b) { return a & b; }
 MLXCEL_INLINE I max_i(I a, I b) { return a > b ? a : b; }
 template <int N>
