@@ -93,7 +93,9 @@ Handle Engine::submit(Request request, Sink sink) {
 Embeddings Engine::embed(const EmbedRequest& request) {
   auto result = impl_->loop->embed(request);
   impl_->thread.wake();
-  return result.get();
+  auto outcome = result.get();
+  if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
+  return std::get<Embeddings>(std::move(outcome));
 }
 
 void Engine::drain(double timeout_s) {

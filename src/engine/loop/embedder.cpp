@@ -3,14 +3,15 @@
 #include <mlx/transforms.h>
 
 #include "base/clock.h"
+#include "engine/loop/fault.h"
 #include "state/step.h"
 
 namespace mlxcel {
 
-void EmbedJob::settle(std::exception_ptr error) {
+void EmbedJob::settle(const std::optional<Error>& error) {
   if (settled) return;
   settled = true;
-  if (error) promise.set_exception(error);
+  if (error) promise.set_value(*error);
   else promise.set_value(std::move(result));
 }
 
@@ -35,7 +36,7 @@ Embedder::Outcome Embedder::step(Jobs& jobs) {
     outcome.evaluation_failed = true;
     outcome.error = error.what();
     if (inputs.size() == 1) {
-      inputs[0].job->settle(std::current_exception());
+      inputs[0].job->settle(to_error(error));
       return outcome;
     }
   }
@@ -44,8 +45,8 @@ Embedder::Outcome Embedder::step(Jobs& jobs) {
     if (input.job->settled) continue;
     try {
       evaluate({input}, outcome);
-    } catch (const std::exception&) {
-      input.job->settle(std::current_exception());
+    } catch (const std::exception& error) {
+      input.job->settle(to_error(error));
     }
   }
   return outcome;
@@ -72,8 +73,8 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
     try {
       job.result.vectors[inputs[i].index] =
           pool(values, width, job.pooling, job.request.dimensions, job.request.normalize);
-    } catch (const std::exception&) {
-      job.settle(std::current_exception());
+    } catch (const std::exception& error) {
+      job.settle(to_error(error));
       continue;
     }
     if (++job.done == job.request.inputs.size()) job.settle();

@@ -6,6 +6,8 @@
 #include <functional>
 #include <future>
 #include <memory>
+#include <optional>
+#include <variant>
 #include <vector>
 
 #include "engine/engine.h"
@@ -15,15 +17,18 @@
 namespace mlxcel {
 
 struct EmbedJob {
+  /// Errors cross threads as values.
+  using Outcome = std::variant<Embeddings, Error>;
+
   EmbedRequest request;
   Pooling pooling = Pooling::mean;
   Embeddings result;
-  std::promise<Embeddings> promise;
+  std::promise<Outcome> promise;
   size_t next = 0;      // first input not yet in a step
   size_t done = 0;      // inputs with a vector
   bool settled = false;
 
-  void settle(std::exception_ptr error = nullptr);
+  void settle(const std::optional<Error>& error = std::nullopt);
 };
 
 class Embedder {

@@ -3,7 +3,6 @@
 #include <mlx/transforms.h>
 
 #include <algorithm>
-#include <new>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -46,13 +45,6 @@ const char* label(mx::Dtype dtype) {
 }
 
 }  // namespace
-
-Error to_error(const std::exception& error) {
-  if (const auto* own = dynamic_cast<const Error*>(&error)) return *own;
-  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr)
-    return {ErrorKind::out_of_memory, "out of memory while evaluating the model"};
-  return {ErrorKind::internal, fmt::format("evaluation failed: {}", error.what())};
-}
 
 Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
     : options_(checked(options)),
@@ -191,7 +183,7 @@ std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request req
   return {id, std::move(cancelled)};
 }
 
-std::future<Embeddings> Loop::embed(const EmbedRequest& request) {
+std::future<EmbedJob::Outcome> Loop::embed(const EmbedRequest& request) {
   if (!info_.encoder)
     fail(ErrorKind::unsupported, "{} generates text: it gives no embeddings", info_.model_type);
   auto job = std::make_unique<EmbedJob>();
@@ -311,8 +303,7 @@ void Loop::sweep_cancelled() {
   for (auto& sequence : waiting_)
     if (cancelled(*sequence)) finish(*sequence, FinishReason::cancelled);
   if (all && !jobs_.empty()) {
-    for (auto& job : jobs_)
-      job->settle(std::make_exception_ptr(Error(ErrorKind::cancelled, "the engine is shutting down")));
+    for (auto& job : jobs_) job->settle(Error(ErrorKind::cancelled, "the engine is shutting down"));
     const size_t count = jobs_.size();
     jobs_.clear();
     const std::lock_guard lock(mutex_);
@@ -409,7 +400,7 @@ void Loop::stop(const std::string& why) {
   const Error error(ErrorKind::internal, why);
   for (auto& sequence : running_) fail_sequence(*sequence, error);
   for (auto& sequence : waiting_) fail_sequence(*sequence, error);
-  for (auto& job : jobs_) job->settle(std::make_exception_ptr(error));
+  for (auto& job : jobs_) job->settle(error);
   {
     const std::lock_guard lock(mutex_);
     jobs_alive_ -= jobs_.size();

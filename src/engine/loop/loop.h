@@ -15,6 +15,7 @@
 #include "engine/front/pooling.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
+#include "engine/loop/fault.h"
 #include "engine/loop/model_thread.h"
 #include "engine/loop/pace.h"
 #include "engine/loop/sequence.h"
@@ -45,7 +46,7 @@ class Loop final : public ModelThread::Guest {
 
   // Any thread. The caller wakes the model thread afterwards.
   std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> submit(Request request, Sink sink);
-  std::future<Embeddings> embed(const EmbedRequest& request);
+  std::future<EmbedJob::Outcome> embed(const EmbedRequest& request);
   void refuse_new();
   /// True when nothing is left before the timeout.
   bool wait_until_empty(double timeout_s);
@@ -118,8 +119,5 @@ class Loop final : public ModelThread::Guest {
   std::optional<std::string> failure_;
   EngineStats stats_;
 };
-
-/// Any exception as the Error a client may see.
-Error to_error(const std::exception& error);
 
 }  // namespace mlxcel

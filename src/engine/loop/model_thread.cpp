@@ -3,6 +3,7 @@
 #include <mlx/stream.h>
 
 #include <algorithm>
+#include <exception>
 #include <future>
 #include <memory>
 #include <thread>
@@ -26,19 +27,21 @@ void ModelThread::call(const std::function<void()>& job) {
   // Shared: the thread may still be inside set_value() when this call returns.
   const auto done = std::make_shared<std::promise<void>>();
   auto result = done->get_future();
+  std::exception_ptr failure;
   {
     const std::lock_guard lock(mutex_);
-    jobs_.emplace_back([&job, done] {
+    jobs_.emplace_back([&job, &failure, done] {
       try {
         job();
-        done->set_value();
       } catch (...) {
-        done->set_exception(std::current_exception());
+        failure = std::current_exception();
       }
+      done->set_value();
     });
   }
   ready_.notify_all();
   result.get();
+  if (failure) std::rethrow_exception(failure);
 }
 
 void ModelThread::add(Guest* guest) { guests_.push_back(guest); }
