@@ -37,7 +37,8 @@ def client(name):
                 model = found[0] if found else None
             if not model:
                 raise Skip(f"no {name} model")
-            SERVERS[name] = Server(BINARY, model, "--api-key", "client-secret", "--parallel", "8", "-c", "8192")
+            size = [] if name == "embed" else ["--parallel", "8", "-c", "8192"]
+            SERVERS[name] = Server(BINARY, model, "--api-key", "client-secret", *size)
     return openai.OpenAI(base_url=f"http://127.0.0.1:{SERVERS[name].port}/v1", api_key="client-secret", max_retries=0)
 
 
@@ -116,10 +117,10 @@ def case_sixteen_at_once():
     prompts = [f"Say only the number {n}." for n in range(100, 116)]
 
     def one(prompt):
-        return ask("real", prompt, temperature=0, max_tokens=16).choices[0].message.content
+        return ask("real", prompt, temperature=0, max_tokens=6).choices[0].message.content
 
     def streamed(prompt):
-        chunks = ask("real", prompt, temperature=0, max_tokens=16, stream=True)
+        chunks = ask("real", prompt, temperature=0, max_tokens=6, stream=True)
         return "".join(c.choices[0].delta.content or "" for c in chunks)
 
     solo = [one(p) for p in prompts]
@@ -159,7 +160,11 @@ def main():
         except Exception as error:
             failed += 1
             where = traceback.extract_tb(error.__traceback__)[-1]
-            print(f"FAILED {name}: {type(error).__name__}: {error} ({pathlib.Path(where.filename).name}:{where.lineno})")
+            cause = f" from {error.__cause__!r}" if error.__cause__ else ""
+            print(f"FAILED {name}: {type(error).__name__}: {error}{cause} ({pathlib.Path(where.filename).name}:{where.lineno})")
+            for kind, server in SERVERS.items():
+                if not server.alive():
+                    print(f"  the {kind} server has ended with {server.process.returncode}: {(server.output() + server.errors())[-1500:]}")
     for server in SERVERS.values():
         failed += server.stop() != 0
     print(f"{passed} passed, {failed} failed, {skipped} skipped")
