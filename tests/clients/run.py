@@ -28,7 +28,7 @@ def main():
         print(f"SKIPPED: no client environment at {args.venv} (tests/clients/make_venv.sh makes it)")
         print(f"0 passed, 0 failed, {len(cases)} skipped")
         return 0
-    command = [python, HERE / "openai_cases.py", args.build.resolve()]
+    command = [python, "-u", HERE / "openai_cases.py", args.build.resolve()]
     environment = dict(os.environ)
     if args.model:
         environment["MLXCEL_TEST_MODEL"] = args.model
