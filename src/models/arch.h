@@ -61,10 +61,10 @@ struct Arch {
   std::vector<std::string> model_types;  // as config.json spells them
   std::vector<std::string> gguf = {};    // general.architecture names (mapped by checkpoint; for `arch`)
   std::string kind = "decoder";
-  std::string reference;                 // whose numbers are right
+  std::string reference;  // whose numbers are right
   Builder build;
   WeightRules weights = {};
-  std::string tiny;                      // config.json of the tests' model: every feature, few numbers
+  std::string tiny;  // config.json of the tests' model: every feature, few numbers
 };
 
 struct NamedArch {

@@ -16,8 +16,8 @@ bool same_bytes(const std::optional<array>& a, const std::optional<array>& b) {
 }
 
 bool same_weight(const Weight& a, const Weight& b) {
-  return a.shape == b.shape && a.format == b.format && same_bytes(a.data, b.data) && same_bytes(a.scales, b.scales) &&
-         same_bytes(a.biases, b.biases);
+  return a.shape == b.shape && a.format == b.format && same_bytes(a.data, b.data) &&
+         same_bytes(a.scales, b.scales) && same_bytes(a.biases, b.biases);
 }
 
 }  // namespace
@@ -28,15 +28,17 @@ array PreNorm::operator()(const array& h, Step& step) const {
 }
 
 array Sandwich::operator()(const array& h, Step& step) const {
-  const auto after = [](const Norm& norm, const array& y) { return fault("norm after sublayer left out") ? y : norm(y); };
+  const auto after = [](const Norm& norm, const array& y) {
+    return fault("norm after sublayer left out") ? y : norm(y);
+  };
   const array mixed = mx::add(h, after(after_mixer, mixer(mixer_norm(h), step)));
   return mx::add(mixed, after(after_ffn, ffn(ffn_norm(mixed))));
 }
 
 array MixerOnly::operator()(const array& h, Step& step) const { return mixer(norm(h), step, h); }
 
-Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name, const Embedding& embedding,
-                 Tie tie) {
+Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
+                 const Embedding& embedding, Tie tie) {
   const std::string weight = std::string(name) + ".weight";
   if (tie == Tie::no || (tie == Tie::unless_shipped && w.has(weight)))
     return w.linear(name, embedding.rows, embedding.width);

@@ -45,8 +45,8 @@ inline Tie tie_if(bool tied) { return tied ? Tie::yes : Tie::no; }
 
 /// The output matrix: its own, or the embedding's. A stray one in a tied checkpoint is left out, with a
 /// warning where it differs from the embedding.
-Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name, const Embedding& embedding,
-                 Tie tie);
+Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
+                 const Embedding& embedding, Tie tie);
 
 class Decoder : public Skeleton {
  public:

@@ -28,11 +28,12 @@ void refuse_unasked(const std::vector<std::string>& names) {
   std::string list;
   for (size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) list += (i ? ", " : "") + names[i];
   if (names.size() > kNamesInMessage) list += fmt::format(" and {} more", names.size() - kNamesInMessage);
-  fail(ErrorKind::bad_checkpoint, "the checkpoint has {} {} that this architecture does not use: {}", names.size(),
-       names.size() == 1 ? "tensor" : "tensors", list);
+  fail(ErrorKind::bad_checkpoint, "the checkpoint has {} {} that this architecture does not use: {}",
+       names.size(), names.size() == 1 ? "tensor" : "tensors", list);
 }
 
-ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFacts& facts, const WeightReport& report) {
+ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFacts& facts,
+                  const WeightReport& report) {
   return {.model_type = config.get<std::string>("model_type"),
           .family = found.family,
           .weights_label = report.label,
@@ -54,14 +55,16 @@ void refuse_other_uses(const Config& config) {
       fail(ErrorKind::unsupported, "{}: this is a DFlash drafter; it runs beside a target model, not alone",
            config.where());
     if (name.ends_with("ForSequenceClassification"))
-      fail(ErrorKind::unsupported, "{}: architecture {} is known but not supported yet", config.where(), name);
+      fail(ErrorKind::unsupported, "{}: architecture {} is known but not supported yet", config.where(),
+           name);
   }
   if (!config.child("dflash_config").empty())
     fail(ErrorKind::unsupported, "{}: this is a DFlash drafter; it runs beside a target model, not alone",
          config.where());
 }
 
-std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source> source, const LoadOptions& options) {
+std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source> source,
+                                   const LoadOptions& options) {
   refuse_other_uses(config);
   const NamedArch& found = detect_arch(config);
   auto model = std::make_unique<LoadedModel>();
@@ -81,7 +84,8 @@ const NamedArch& detect_arch(const Config& config) {
   for (const NamedArch& entry : arch_table())
     for (const auto& name : entry.arch.model_types)
       if (name == type) return entry;
-  if (is_known_model_type(type)) fail(ErrorKind::unsupported, "model_type {} is known but not supported yet", type);
+  if (is_known_model_type(type))
+    fail(ErrorKind::unsupported, "model_type {} is known but not supported yet", type);
   fail(ErrorKind::unsupported, "unknown model_type {}; `mlxcel arch` lists what is supported", type);
 }
 
@@ -89,11 +93,13 @@ std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOption
   auto model = build(checkpoint.config, checkpoint.source, options);
   // GGUF files keep 16-bit values as f16 whatever the weights' own type.
   if (checkpoint.format == Checkpoint::Format::gguf) model->info_.checkpoint_dtype = mx::float16;
-  model->info_.warnings.insert(model->info_.warnings.begin(), checkpoint.warnings.begin(), checkpoint.warnings.end());
+  model->info_.warnings.insert(model->info_.warnings.begin(), checkpoint.warnings.begin(),
+                               checkpoint.warnings.end());
   return model;
 }
 
-std::unique_ptr<Model> build_model(const Config& config, std::shared_ptr<Source> source, const LoadOptions& options) {
+std::unique_ptr<Model> build_model(const Config& config, std::shared_ptr<Source> source,
+                                   const LoadOptions& options) {
   return build(config, std::move(source), options);
 }
 

@@ -15,16 +15,16 @@
 namespace mlxcel {
 
 struct ModelInfo {
-  std::string model_type;      // as the config spells it
-  std::string family;          // the architecture file's name
-  std::string weights_label;   // "Q4_1", "affine 4-bit g64", "BF16"
+  std::string model_type;     // as the config spells it
+  std::string family;         // the architecture file's name
+  std::string weights_label;  // "Q4_1", "affine 4-bit g64", "BF16"
   int vocab_size = 0;
   int hidden = 0;
   int layers = 0;
-  int max_positions = 0;       // the model's own window; 0: unbounded (recurrent)
-  bool encoder = false;        // bert: no cache, hidden states out, no logits
+  int max_positions = 0;                     // the model's own window; 0: unbounded (recurrent)
+  bool encoder = false;                      // bert: no cache, hidden states out, no logits
   mx::Dtype checkpoint_dtype = mx::float32;  // decides what KV "fp16" means
-  size_t weight_bytes = 0;     // as held
+  size_t weight_bytes = 0;                   // as held
   long long parameters = 0;
   std::vector<std::string> warnings;
 };

@@ -67,7 +67,9 @@ class Ffn {
             return residual ? mx::add(*residual, y) : y;
           }
         }) {}
-  array operator()(const array& x, const Residual& residual = std::nullopt) const { return call_(x, residual); }
+  array operator()(const array& x, const Residual& residual = std::nullopt) const {
+    return call_(x, residual);
+  }
 
  private:
   std::function<array(const array&, const Residual&)> call_;

@@ -41,7 +41,8 @@ Line line_for(std::string_view name, const Shape& shape) {
   if (last == "A_log") return {0.5f, 0.5f};
   if (last == "dt_bias") return {-1.0f, 1.0f};
   if (last == "D") return {1.0f, 0.5f};
-  if (shape.size() <= 1) return last.ends_with("bias") || last.ends_with("beta") ? Line{0.0f, 0.2f} : Line{1.0f, 0.25f};
+  if (shape.size() <= 1)
+    return last.ends_with("bias") || last.ends_with("beta") ? Line{0.0f, 0.2f} : Line{1.0f, 0.25f};
   if (contains("embed") || contains("wte") || contains("wpe")) return {0.0f, 0.5f};
   return {0.0f, static_cast<float>(std::sqrt(3.0 / shape.back()))};
 }
@@ -65,8 +66,11 @@ class SyntheticSource : public Source {
     if (at == shapes_.end()) return std::nullopt;
     size_t count = 1;
     for (const int n : at->second) count *= static_cast<size_t>(n);
-    return WeightInfo{
-        .shape = at->second, .dtype = mx::float32, .format = {}, .stored_as = "F32", .bytes = count * sizeof(float)};
+    return WeightInfo{.shape = at->second,
+                      .dtype = mx::float32,
+                      .format = {},
+                      .stored_as = "F32",
+                      .bytes = count * sizeof(float)};
   }
 
   Weight load(const std::string& name) override {

@@ -30,7 +30,6 @@
 
 namespace mlxcel {
 
-
 std::vector<float> synthetic_values(const std::string& name, const Shape& shape);
 
 /// A dense float32 source over these tensors. Duplicates are an error.

@@ -85,7 +85,9 @@ TEST(SplitHeads, refuses_another_width) {
   Step step;
   step.add(nullptr, std::vector<int32_t>{1, 2}, Wants::all);
   step.seal();
-  EXPECT_THROW((void)split_heads(mx::zeros({2, 70}), HeadPlan{.heads = 2, .kv_heads = 1, .head_dim = 16}, step), Error);
+  EXPECT_THROW(
+      (void)split_heads(mx::zeros({2, 70}), HeadPlan{.heads = 2, .kv_heads = 1, .head_dim = 16}, step),
+      Error);
 }
 
 }  // namespace

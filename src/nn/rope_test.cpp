@@ -28,62 +28,92 @@ void expect_table(const Rope& rope, const std::vector<float>& want, float scale)
   EXPECT_NEAR(rope.scale(), scale, 1e-6f);
 }
 
-const std::vector<float> kPlain = {1.0f, 0.31622776f, 0.1f, 0.031622776f, 0.01f, 0.0031622776f, 0.001f, 0.00031622776f};
+const std::vector<float> kPlain = {1.0f,  0.31622776f,   0.1f,   0.031622776f,
+                                   0.01f, 0.0031622776f, 0.001f, 0.00031622776f};
 
 TEST(Rope, is_plain_for_every_way_of_saying_nothing) {
-  for (const char* keys : {R"({})", R"({"rope_scaling": null})", R"({"rope_scaling": {}})", R"({"rope_theta": 10000.0})",
-                           R"({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})",
-                           R"({"rope_scaling": {"type": "default"}})", R"({"rope_parameters": null})"})
+  for (const char* keys :
+       {R"({})", R"({"rope_scaling": null})", R"({"rope_scaling": {}})", R"({"rope_theta": 10000.0})",
+        R"({"rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})",
+        R"({"rope_scaling": {"type": "default"}})", R"({"rope_parameters": null})"})
     expect_table(rope_of(keys), kPlain, 1.0f);
   expect_table(Rope::plain(16, 10000.0f), kPlain, 1.0f);
 }
 
 TEST(Rope, takes_the_base_from_rope_parameters_first) {
-  const auto a = rope_of(R"({"rope_theta": 500.0, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})");
+  const auto a =
+      rope_of(R"({"rope_theta": 500.0, "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0}})");
   expect_table(a, kPlain, 1.0f);
   // The last of the two blocks follows its values: parameters win over the older scaling.
-  const auto b = rope_of(R"({"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_theta": 10000.0}})");
+  const auto b = rope_of(
+      R"({"rope_scaling": {"type": "linear", "factor": 4.0}, "rope_parameters": {"rope_theta": 10000.0}})");
   expect_table(b, kPlain, 1.0f);
 }
 
 TEST(Rope, linear) {
   for (const char* word : {"rope_type", "type"})
     expect_table(rope_of(fmt::format(R"({{"rope_scaling": {{"{}": "linear", "factor": 2.5}}}})", word)),
-                 {0.40000001f, 0.1264911f, 0.039999999f, 0.012649111f, 0.0039999997f, 0.0012649111f, 0.00040000002f, 0.00012649111f}, 1.0f);
+                 {0.40000001f, 0.1264911f, 0.039999999f, 0.012649111f, 0.0039999997f, 0.0012649111f,
+                  0.00040000002f, 0.00012649111f},
+                 1.0f);
 }
 
 TEST(Rope, llama3) {
-  expect_table(rope_of(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+  expect_table(
+      rope_of(
+          R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+              "high_freq_factor": 4.0,
                            "original_max_position_embeddings": 64}})"),
-               {1.0f, 0.24438459f, 0.013042256f, 0.0039528473f, 0.00125f, 0.00039528473f, 0.00012500001f, 3.9528473e-05f}, 1.0f);
+      {1.0f, 0.24438459f, 0.013042256f, 0.0039528473f, 0.00125f, 0.00039528473f, 0.00012500001f,
+       3.9528473e-05f},
+      1.0f);
 }
 
 TEST(Rope, yarn) {
-  expect_table(rope_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "original_max_position_embeddings": 128}})"),
-               {1.0f, 0.23717082f, 0.049999997f, 0.0079056947f, 0.0024999999f, 0.00079056947f, 0.00025f, 7.9056947e-05f}, 1.138629436f);
+  expect_table(
+      rope_of(
+          R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+              "original_max_position_embeddings": 128}})"),
+      {1.0f, 0.23717082f, 0.049999997f, 0.0079056947f, 0.0024999999f, 0.00079056947f, 0.00025f,
+       7.9056947e-05f},
+      1.138629436f);
   expect_table(rope_of(R"({"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
-                           "original_max_position_embeddings": 128, "truncate": false, "mscale": 1.2, "mscale_all_dim": 0.4,
+                           "original_max_position_embeddings": 128, "truncate": false, "mscale": 1.2,
+                           "mscale_all_dim": 0.4,
                            "beta_fast": 16, "beta_slow": 2}})"),
-               {1.0f, 0.21246868f, 0.025664398f, 0.0079056947f, 0.0024999999f, 0.00079056947f, 0.00025f, 7.9056947e-05f}, 1.105076851f);
-  EXPECT_FLOAT_EQ(rope_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.25}})").scale(), 1.25f);
+               {1.0f, 0.21246868f, 0.025664398f, 0.0079056947f, 0.0024999999f, 0.00079056947f, 0.00025f,
+                7.9056947e-05f},
+               1.105076851f);
+  EXPECT_FLOAT_EQ(
+      rope_of(R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "attention_factor": 1.25}})").scale(),
+      1.25f);
 }
 
 TEST(Rope, longrope_with_one_list) {
-  const char* text = R"({{"rope_scaling": {{"rope_type": "longrope", "short_factor": [1, 1, 1.5, 2, 3, 4, 5, 6],
-                         "long_factor": [1, 1, 1.5, 2, 3, 4, 5, {}], "original_max_position_embeddings": 128}}}})";
-  expect_table(rope_of(fmt::format(fmt::runtime(text), 6)),
-               {1.0f, 0.31622776f, 0.06666667f, 0.015811389f, 0.0033333334f, 0.00079056947f, 0.0002f, 5.2704629e-05f}, 1.133893419f);
+  const char* text =
+      R"({{"rope_scaling": {{"rope_type": "longrope", "short_factor": [1, 1, 1.5, 2, 3, 4, 5, 6],
+                         "long_factor": [1, 1, 1.5, 2, 3, 4, 5, {}],
+                         "original_max_position_embeddings": 128}}}})";
+  expect_table(
+      rope_of(fmt::format(fmt::runtime(text), 6)),
+      {1.0f, 0.31622776f, 0.06666667f, 0.015811389f, 0.0033333334f, 0.00079056947f, 0.0002f, 5.2704629e-05f},
+      1.133893419f);
   EXPECT_THROW((void)rope_of(fmt::format(fmt::runtime(text), 7)), Error);  // a second list is another model
 }
 
 TEST(Rope, rotates_a_part_of_the_head) {
   EXPECT_EQ(rope_of(R"({"partial_rotary_factor": 0.5})").frequencies().size(), 4u);
-  EXPECT_EQ(rope_of(R"({"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25}})").frequencies().size(), 2u);
+  EXPECT_EQ(rope_of(R"({"rope_parameters": {"rope_theta": 10000.0, "partial_rotary_factor": 0.25}})")
+                .frequencies()
+                .size(),
+            2u);
 }
 
 TEST(Rope, reads_the_block_of_a_layer_type) {
-  const char* keys = R"({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0},
-                                             "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0}}})";
+  const char* keys =
+      R"({"rope_parameters": {"full_attention": {"rope_type": "linear", "factor": 2.0, "rope_theta": 10000.0},
+                                             "sliding_attention": {"rope_type": "default",
+                                             "rope_theta": 10000.0}}})";
   expect_table(rope_of(keys, {.layer_type = "sliding_attention"}), kPlain, 1.0f);
   EXPECT_FLOAT_EQ(rope_of(keys, {.layer_type = "full_attention"}).frequencies()[0], 0.5f);
   EXPECT_THROW((void)rope_of(keys), Error);  // a family with one rotation
@@ -101,16 +131,23 @@ TEST(Rope, refuses_what_it_cannot_mean) {
   EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}})"), ErrorKind::unsupported);
   EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})"), ErrorKind::unsupported);
   EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear"}})"), ErrorKind::bad_checkpoint);
-  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear", "factor": 0.0}})"), ErrorKind::bad_checkpoint);
-  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear", "factor": -2.0}})"), ErrorKind::bad_checkpoint);
+  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear", "factor": 0.0}})"),
+            ErrorKind::bad_checkpoint);
+  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear", "factor": -2.0}})"),
+            ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"rope_theta": 0.0})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"rope_theta": "big"})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"partial_rotary_factor": 1.5})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"partial_rotary_factor": 0.01})"), ErrorKind::bad_checkpoint);
-  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4, "high_freq_factor": 1}})"),
-            ErrorKind::bad_checkpoint);
-  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [1, 2]}})"),
-            ErrorKind::bad_checkpoint);
+  EXPECT_EQ(
+      kind_of(
+          R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+              "high_freq_factor": 1}})"),
+      ErrorKind::bad_checkpoint);
+  EXPECT_EQ(
+      kind_of(
+          R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [1, 2]}})"),
+      ErrorKind::bad_checkpoint);
 }
 
 }  // namespace

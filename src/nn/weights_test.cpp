@@ -33,7 +33,8 @@ class Few : public Source {
     const auto at = weights_.find(name);
     if (at == weights_.end()) return std::nullopt;
     const Weight& w = at->second;
-    return WeightInfo{w.shape, w.data.dtype(), {}, w.data.dtype() == mx::float16 ? "F16" : "F32", w.data.nbytes()};
+    return WeightInfo{
+        w.shape, w.data.dtype(), {}, w.data.dtype() == mx::float16 ? "F16" : "F32", w.data.nbytes()};
   }
   Weight load(const std::string& name) override { return weights_.at(name); }
 
@@ -110,7 +111,8 @@ TEST(Weights, reads_narrow_types_as_f32_and_ignores_axes_of_one) {
   EXPECT_EQ(half.data<float>()[5], 0.25f);
   EXPECT_EQ(w.tensor("brain", {6}).data<float>()[3], -0.25f);
   EXPECT_EQ(w.tensor("conv.weight", {6, 2}).shape(), (Shape{6, 2}));
-  EXPECT_EQ(message_of([&] { (void)w.tensor("half", {3, 2}); }), "half: expected [3, 2], checkpoint has [2, 3]");
+  EXPECT_EQ(message_of([&] { (void)w.tensor("half", {3, 2}); }),
+            "half: expected [3, 2], checkpoint has [2, 3]");
 }
 
 TEST(Weights, record_lists_what_is_asked_and_keeps_slots_out_of_thin_air) {
@@ -132,7 +134,8 @@ TEST(Weights, progress_counts_stored_bytes) {
   source->add("b", {2});
   StateLayout layout;
   std::vector<std::pair<size_t, size_t>> seen;
-  const auto w = Weights::load(source, layout, [&](size_t done, size_t total) { seen.emplace_back(done, total); });
+  const auto w =
+      Weights::load(source, layout, [&](size_t done, size_t total) { seen.emplace_back(done, total); });
   (void)w.tensor("a", {4});
   (void)w.tensor("b", {2});
   EXPECT_EQ(seen, (std::vector<std::pair<size_t, size_t>>{{8, 16}, {16, 16}}));
@@ -142,18 +145,29 @@ TEST(Weights, progress_counts_stored_bytes) {
 Dims dims_of(const std::string& text) { return Dims::from(Config::parse(text, "config.json")); }
 
 TEST(Dims, reads_and_checks_sizes) {
-  const Dims d = dims_of(R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})");
+  const Dims d =
+      dims_of(R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4})");
   EXPECT_EQ(d.kv_heads, 4);
   EXPECT_EQ(d.head_dim, 16);
   EXPECT_EQ(d.max_positions, 0);
   const auto message = [](const std::string& text) { return message_of([&] { (void)dims_of(text); }); };
-  EXPECT_NE(message(R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 3})")
-                .find("multiple of num_key_value_heads 3"), std::string::npos);
-  EXPECT_NE(message(R"({"vocab_size": 9, "hidden_size": 65, "num_hidden_layers": 2, "num_attention_heads": 4})").find("hidden_size 65"),
-            std::string::npos);
-  EXPECT_NE(message(R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 0, "num_attention_heads": 4})").find("num_hidden_layers"),
-            std::string::npos);
-  EXPECT_NE(message(R"({"vocab_size": 9, "num_hidden_layers": 2, "num_attention_heads": 4})").find("hidden_size"), std::string::npos);
+  EXPECT_NE(
+      message(
+          R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+              "num_key_value_heads": 3})")
+          .find("multiple of num_key_value_heads 3"),
+      std::string::npos);
+  EXPECT_NE(
+      message(R"({"vocab_size": 9, "hidden_size": 65, "num_hidden_layers": 2, "num_attention_heads": 4})")
+          .find("hidden_size 65"),
+      std::string::npos);
+  EXPECT_NE(
+      message(R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 0, "num_attention_heads": 4})")
+          .find("num_hidden_layers"),
+      std::string::npos);
+  EXPECT_NE(
+      message(R"({"vocab_size": 9, "num_hidden_layers": 2, "num_attention_heads": 4})").find("hidden_size"),
+      std::string::npos);
 }
 
 TEST(LayerPlan, reads_the_list_or_asks_the_family) {

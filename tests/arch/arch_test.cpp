@@ -44,13 +44,16 @@ class ArchTest : public ::testing::TestWithParam<Case> {
   KernelMode before_ = KernelMode::native;
 };
 
-Rows from(const Rows& rows, size_t first) { return {rows.begin() + static_cast<ptrdiff_t>(first), rows.end()}; }
+Rows from(const Rows& rows, size_t first) {
+  return {rows.begin() + static_cast<ptrdiff_t>(first), rows.end()};
+}
 
 TEST_P(ArchTest, gives_finite_answers_that_differ_between_tokens) {
   const auto model = build();
   const Rows rows = run(*model, some_tokens(model->info().vocab_size, kTokens));
   ASSERT_EQ(rows.size(), static_cast<size_t>(kTokens));
-  EXPECT_EQ(rows[0].size(), static_cast<size_t>(model->info().encoder ? model->info().hidden : model->info().vocab_size));
+  EXPECT_EQ(rows[0].size(),
+            static_cast<size_t>(model->info().encoder ? model->info().hidden : model->info().vocab_size));
   EXPECT_EQ(distance(rows, rows), 0.0f);  // not NaN
   EXPECT_NE(rows[3], rows[4]);
 }
@@ -69,14 +72,18 @@ TEST_P(ArchTest, chunks_of_any_size_give_what_one_prefill_gives) {
 TEST_P(ArchTest, a_row_gives_the_same_alone_and_in_company) {
   const auto model = build();
   const int vocab = model->info().vocab_size;
-  const std::vector<Tokens> texts = {some_tokens(vocab, 3, 1), some_tokens(vocab, kTokens, 2), some_tokens(vocab, 17, 3), some_tokens(vocab, 1, 4)};
+  const std::vector<Tokens> texts = {some_tokens(vocab, 3, 1), some_tokens(vocab, kTokens, 2),
+                                     some_tokens(vocab, 17, 3), some_tokens(vocab, 1, 4)};
   if (model->info().encoder) {
     Step step;
     for (const auto& text : texts) step.add(nullptr, text, Wants::all);
     const Rows together = finish(*model, step);
     size_t at = 0;
     for (const auto& text : texts) {
-      expect_same(run(*model, text), Rows(together.begin() + static_cast<ptrdiff_t>(at), together.begin() + static_cast<ptrdiff_t>(at + text.size())), "row");
+      expect_same(run(*model, text),
+                  Rows(together.begin() + static_cast<ptrdiff_t>(at),
+                       together.begin() + static_cast<ptrdiff_t>(at + text.size())),
+                  "row");
       at += text.size();
     }
     return;
@@ -87,7 +94,8 @@ TEST_P(ArchTest, a_row_gives_the_same_alone_and_in_company) {
   for (size_t i = 0; i < texts.size(); ++i) rows.push_back(store.make_row());
   std::vector<Rows> answers(texts.size());
   std::vector<size_t> used(texts.size(), 0);
-  const std::vector<std::vector<size_t>> chunks = {{2, 30, 0, 1}, {1, 1, 9, 0}, {0, 5, 1, 0}, {0, 1, 7, 0}, {0, 8, 0, 0}};
+  const std::vector<std::vector<size_t>> chunks = {
+      {2, 30, 0, 1}, {1, 1, 9, 0}, {0, 5, 1, 0}, {0, 1, 7, 0}, {0, 8, 0, 0}};
   for (const auto& sizes : chunks) {
     Step step;
     for (size_t i = 0; i < texts.size(); ++i)
@@ -155,7 +163,8 @@ TEST_P(ArchTest, a_fork_goes_on_as_a_cold_row_would) {
   const auto model = build();
   if (model->info().encoder) GTEST_SKIP() << "nothing is remembered";
   const int vocab = model->info().vocab_size;
-  const Tokens prefix = some_tokens(vocab, 37), left = some_tokens(vocab, 5, 1), right = some_tokens(vocab, 8, 2);
+  const Tokens prefix = some_tokens(vocab, 37), left = some_tokens(vocab, 5, 1),
+               right = some_tokens(vocab, 8, 2);
   const auto joined = [&](const Tokens& tail) {
     Tokens all = prefix;
     all.insert(all.end(), tail.begin(), tail.end());
@@ -180,7 +189,8 @@ TEST_P(ArchTest, a_fork_goes_on_as_a_cold_row_would) {
 TEST_P(ArchTest, tokens_taken_back_leave_no_trace) {
   const auto model = build();
   if (model->info().encoder) GTEST_SKIP() << "nothing is remembered";
-  const Tokens tokens = some_tokens(model->info().vocab_size, 40), wrong = some_tokens(model->info().vocab_size, 6, 5);
+  const Tokens tokens = some_tokens(model->info().vocab_size, 40),
+               wrong = some_tokens(model->info().vocab_size, 6, 5);
   StateStore store(model->layout(), {.kv_dtype = mx::float32, .max_tokens = 512});
   RowState row = store.make_row();
   const auto feed = [&](std::span<const int32_t> ids) {
@@ -215,7 +225,8 @@ TEST_P(ArchTest, each_kv_type_is_as_sure_as_it_is_wide) {
     const Rows whole = run(*model, tokens, {}, type.dtype);
     EXPECT_LE(distance(wide, whole), type.tolerance) << type.name;
     EXPECT_NE(wide, whole) << type.name << " was not in force";
-    expect_same(whole, run(*model, tokens, {13, 1, 1, 20}, type.dtype), fmt::format("{} in chunks", type.name));
+    expect_same(whole, run(*model, tokens, {13, 1, 1, 20}, type.dtype),
+                fmt::format("{} in chunks", type.name));
   }
 }
 
@@ -259,7 +270,8 @@ std::vector<Case> cases() {
 }
 
 std::string case_name(const ::testing::TestParamInfo<Case>& info) {
-  return arch_table()[info.param.entry].family + (info.param.mode == KernelMode::native ? "_native" : "_reference");
+  return arch_table()[info.param.entry].family +
+         (info.param.mode == KernelMode::native ? "_native" : "_reference");
 }
 
 INSTANTIATE_TEST_SUITE_P(Every, ArchTest, ::testing::ValuesIn(cases()), case_name);

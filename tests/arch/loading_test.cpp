@@ -49,7 +49,8 @@ void save(const fs::path& folder, Source& source, std::string config) {
   mx::save_safetensors((folder / "model.safetensors").string(), tensors, {{"format", "mlx"}});
   if (format) {
     const auto brace = config.rfind('}');
-    config.insert(brace, fmt::format(R"(, "quantization": {{"group_size": {}, "bits": {}}})", format->group_size, format->bits));
+    config.insert(brace, fmt::format(R"(, "quantization": {{"group_size": {}, "bits": {}}})",
+                                     format->group_size, format->bits));
   }
   std::ofstream(folder / "config.json") << config;
 }
@@ -95,19 +96,22 @@ TEST_P(LoadingTest, every_tensor_has_an_effect) {
   const Tokens tokens = some_tokens(model->info().vocab_size, 40);
   const Rows want = run(*model, tokens);
   for (const auto& tensor : published(entry())) {
-    const auto source = changed(tiny_source(entry()), [&](const std::string& name, std::vector<float>& values) {
-      if (name != tensor.name) return;
-      for (size_t i = 0; i < values.size(); ++i) values[i] *= i % 2 == 0 ? 1.5f : -0.5f;
-    });
+    const auto source =
+        changed(tiny_source(entry()), [&](const std::string& name, std::vector<float>& values) {
+          if (name != tensor.name) return;
+          for (size_t i = 0; i < values.size(); ++i) values[i] *= i % 2 == 0 ? 1.5f : -0.5f;
+        });
     EXPECT_NE(run(*build(source), tokens), want) << tensor.name << " makes no difference";
   }
 }
 
 TEST_P(LoadingTest, a_missing_tensor_is_named) {
   for (const auto& tensor : published(entry())) {
-    const auto what = message_of(ErrorKind::bad_checkpoint, [&] { (void)build(without(tiny_source(entry()), tensor.name)); });
+    const auto what = message_of(ErrorKind::bad_checkpoint,
+                                 [&] { (void)build(without(tiny_source(entry()), tensor.name)); });
     // A member of a stack is named by its rule; others by the name that is asked for.
-    const std::string last = tensor.name.substr(tensor.name.find_last_of('.', tensor.name.rfind('.') - 1) + 1);
+    const std::string last =
+        tensor.name.substr(tensor.name.find_last_of('.', tensor.name.rfind('.') - 1) + 1);
     EXPECT_NE(what.find(last), std::string::npos) << tensor.name << ": " << what;
   }
 }
@@ -115,7 +119,8 @@ TEST_P(LoadingTest, a_missing_tensor_is_named) {
 TEST_P(LoadingTest, a_misshapen_tensor_is_named_with_both_shapes) {
   auto tensors = published(entry());
   const auto at = std::find_if(tensors.begin(), tensors.end(), [](const TensorShape& t) {
-    return t.shape.size() == 2 && t.name.find("c_attn") == std::string::npos && t.name.find("experts") == std::string::npos;
+    return t.shape.size() == 2 && t.name.find("c_attn") == std::string::npos &&
+           t.name.find("experts") == std::string::npos;
   });
   ASSERT_NE(at, tensors.end());
   at->shape[0] += 3;
@@ -126,14 +131,17 @@ TEST_P(LoadingTest, a_misshapen_tensor_is_named_with_both_shapes) {
 
 TEST_P(LoadingTest, a_tensor_that_nobody_asks_for_is_an_error) {
   const float values[] = {1, 2, 3};
-  const Weight stray{"model.layers.0.self_attn.stray.weight", {3}, array(values, {3}, mx::float32), {}, {}, {}};
-  const auto what = message_of(ErrorKind::bad_checkpoint, [&] { (void)build(with(tiny_source(entry()), stray)); });
+  const Weight stray{
+      "model.layers.0.self_attn.stray.weight", {3}, array(values, {3}, mx::float32), {}, {}, {}};
+  const auto what =
+      message_of(ErrorKind::bad_checkpoint, [&] { (void)build(with(tiny_source(entry()), stray)); });
   EXPECT_NE(what.find(stray.name), std::string::npos) << what;
 }
 
 TEST_P(LoadingTest, rotary_buffers_of_older_exporters_are_left_alone) {
   const float values[] = {1, 2, 3};
-  const Weight buffer{"model.layers.0.self_attn.rotary_emb.inv_freq", {3}, array(values, {3}, mx::float32), {}, {}, {}};
+  const Weight buffer{
+      "model.layers.0.self_attn.rotary_emb.inv_freq", {3}, array(values, {3}, mx::float32), {}, {}, {}};
   EXPECT_NO_THROW((void)build(with(tiny_source(entry()), buffer)));
 }
 
@@ -149,7 +157,8 @@ TEST_P(LoadingTest, a_plan_reads_no_data) {
     std::shared_ptr<Source> source_;
   };
   const auto model = build(tiny_source(entry()));
-  const ModelPlan plan = plan_model(tiny_config(entry()), std::make_shared<HeadersOnly>(tiny_source(entry())));
+  const ModelPlan plan =
+      plan_model(tiny_config(entry()), std::make_shared<HeadersOnly>(tiny_source(entry())));
   EXPECT_EQ(plan.info.parameters, model->info().parameters);
   EXPECT_EQ(plan.info.layers, model->info().layers);
   EXPECT_EQ(plan.layout.kv().size(), model->layout().kv().size());
@@ -159,11 +168,12 @@ TEST_P(LoadingTest, a_plan_reads_no_data) {
 
 TEST_P(LoadingTest, progress_ends_at_the_whole) {
   size_t last = 0, whole = 0;
-  const auto model = build_model(tiny_config(entry()), tiny_source(entry()), {.progress = [&](size_t done, size_t total) {
-                                   EXPECT_GT(done, last);
-                                   last = done;
-                                   whole = total;
-                                 }});
+  const auto model =
+      build_model(tiny_config(entry()), tiny_source(entry()), {.progress = [&](size_t done, size_t total) {
+                    EXPECT_GT(done, last);
+                    last = done;
+                    whole = total;
+                  }});
   EXPECT_EQ(last, whole);
   EXPECT_EQ(whole, static_cast<size_t>(model->info().parameters) * sizeof(float));
 }
@@ -171,7 +181,8 @@ TEST_P(LoadingTest, progress_ends_at_the_whole) {
 TEST_P(LoadingTest, its_tiny_config_is_read_to_the_last_key) {
   const Config config = tiny_config(entry());
   const auto model = build_model(config, tiny_source(entry()));
-  for (const auto& key : config.unread()) ADD_FAILURE() << entry().family << ".tiny has a key that nobody reads: " << key;
+  for (const auto& key : config.unread())
+    ADD_FAILURE() << entry().family << ".tiny has a key that nobody reads: " << key;
 }
 
 std::vector<size_t> indices() {
@@ -200,16 +211,21 @@ TEST(Detection, rerankers_and_drafters_are_named) {
     const auto text = fmt::format(R"({{"model_type": "bert", {}}})", extra);
     (void)build_model(Config::parse(text, "config.json"), synthetic_source({}));
   };
-  EXPECT_NE(message_of(ErrorKind::unsupported, [&] { build_with(R"("architectures": ["BertForSequenceClassification"])"); }).find("BertForSequenceClassification"),
+  EXPECT_NE(message_of(ErrorKind::unsupported,
+                       [&] { build_with(R"("architectures": ["BertForSequenceClassification"])"); })
+                .find("BertForSequenceClassification"),
             std::string::npos);
-  EXPECT_NE(message_of(ErrorKind::unsupported, [&] { build_with(R"("architectures": ["DFlashDraftModel"])"); }).find("drafter"),
-            std::string::npos);
+  EXPECT_NE(
+      message_of(ErrorKind::unsupported, [&] { build_with(R"("architectures": ["DFlashDraftModel"])"); })
+          .find("drafter"),
+      std::string::npos);
 }
 
 /// A tied checkpoint with a head of its own: used with a warning only where it differs (cases.md H12).
 TEST(StrayHead, is_left_out_with_a_warning_where_it_differs) {
   const auto& table = arch_table();
-  const auto qwen2 = std::find_if(table.begin(), table.end(), [](const NamedArch& a) { return a.family == "qwen2"; });
+  const auto qwen2 =
+      std::find_if(table.begin(), table.end(), [](const NamedArch& a) { return a.family == "qwen2"; });
   ASSERT_NE(qwen2, table.end());
   const auto source = tiny_source(*qwen2);
   const auto plain = build_model(tiny_config(*qwen2), source);
@@ -229,7 +245,8 @@ TEST(StrayHead, is_left_out_with_a_warning_where_it_differs) {
 
 TEST(StrayHead, is_used_by_gemma3) {
   const auto& table = arch_table();
-  const auto gemma = std::find_if(table.begin(), table.end(), [](const NamedArch& a) { return a.family == "gemma3_text"; });
+  const auto gemma =
+      std::find_if(table.begin(), table.end(), [](const NamedArch& a) { return a.family == "gemma3_text"; });
   ASSERT_NE(gemma, table.end());
   const auto source = tiny_source(*gemma);
   Weight head = source->load("model.embed_tokens.weight");

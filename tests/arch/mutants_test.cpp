@@ -66,7 +66,8 @@ TEST_P(MutantTest, is_caught) {
   const Mutant& mutant = mutants()[GetParam()];
   int tried = 0;
   for (const NamedArch& entry : arch_table()) {
-    if (std::find(mutant.families.begin(), mutant.families.end(), entry.family) == mutant.families.end()) continue;
+    if (std::find(mutant.families.begin(), mutant.families.end(), entry.family) == mutant.families.end())
+      continue;
     ++tried;
     const auto answers = [&](std::string_view fault) {
       in_force = fault;  // some faults act while a model is built, others while it runs

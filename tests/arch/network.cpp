@@ -53,7 +53,8 @@ class Wrapped : public Source {
 
 class Changed : public Wrapped {
  public:
-  Changed(std::shared_ptr<Source> source, Change change) : Wrapped(std::move(source)), change_(std::move(change)) {}
+  Changed(std::shared_ptr<Source> source, Change change)
+      : Wrapped(std::move(source)), change_(std::move(change)) {}
   Weight load(const std::string& name) override {
     Weight weight = source_->load(name);
     std::vector<float> values(weight.data.data<float>(), weight.data.data<float>() + weight.data.size());
@@ -68,7 +69,8 @@ class Changed : public Wrapped {
 
 class Without : public Wrapped {
  public:
-  Without(std::shared_ptr<Source> source, std::string name) : Wrapped(std::move(source)), name_(std::move(name)) {}
+  Without(std::shared_ptr<Source> source, std::string name)
+      : Wrapped(std::move(source)), name_(std::move(name)) {}
   std::vector<std::string> names() const override {
     auto all = source_->names();
     std::erase(all, name_);
@@ -103,10 +105,12 @@ class With : public Wrapped {
 
 class Quantised : public Wrapped {
  public:
-  Quantised(std::shared_ptr<Source> source, int group) : Wrapped(std::move(source)), format_{QuantMode::affine, 4, group} {}
+  Quantised(std::shared_ptr<Source> source, int group)
+      : Wrapped(std::move(source)), format_{QuantMode::affine, 4, group} {}
 
   bool covers(const std::string& name, const Shape& shape) const {
-    return shape.size() == 2 && shape.back() % format_.group_size == 0 && name.find("conv") == std::string::npos;
+    return shape.size() == 2 && shape.back() % format_.group_size == 0 &&
+           name.find("conv") == std::string::npos;
   }
   std::optional<WeightInfo> find(const std::string& name) const override {
     auto info = source_->find(name);
@@ -160,8 +164,9 @@ std::vector<double> log_probabilities(const std::vector<float>& logits) {
 }
 
 bool same_sizes(const Rows& a, const Rows& b) {
-  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(),
-                                            [](const auto& x, const auto& y) { return x.size() == y.size(); });
+  return a.size() == b.size() && std::equal(a.begin(), a.end(), b.begin(), [](const auto& x, const auto& y) {
+           return x.size() == y.size();
+         });
 }
 
 }  // namespace
@@ -229,7 +234,8 @@ Rows run(Model& model, const Tokens& tokens, const std::vector<int>& chunks, mx:
   Rows answers;
   size_t at = 0;
   for (size_t i = 0; at < tokens.size(); ++i) {
-    const size_t left = tokens.size() - at, count = i < chunks.size() ? std::min<size_t>(left, static_cast<size_t>(chunks[i])) : left;
+    const size_t left = tokens.size() - at,
+                 count = i < chunks.size() ? std::min<size_t>(left, static_cast<size_t>(chunks[i])) : left;
     Step step;
     step.add(&row, std::span(tokens).subspan(at, count), Wants::all);
     for (auto& answer : finish(model, step)) answers.push_back(std::move(answer));

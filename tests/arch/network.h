@@ -1,5 +1,5 @@
-// What the generated architecture tests share: an architecture's tiny checkpoint in the published layout, made
-// of synthetic values, and ways to run a model over rows.
+// What the generated architecture tests share: an architecture's tiny checkpoint in the published layout,
+// made of synthetic values, and ways to run a model over rows.
 #pragma once
 
 #include <functional>

@@ -11,8 +11,8 @@ Encoder build(const Config& c, const Weights& w) {
   d.max_positions = c.integer("max_position_embeddings", 1, kMaxPositions);
   const auto position_kind = c.get<std::string>("position_embedding_type", "absolute");
   if (position_kind != "absolute")
-    fail(ErrorKind::unsupported, "{}: position_embedding_type \"{}\" is not supported: expected absolute", c.where(),
-         position_kind);
+    fail(ErrorKind::unsupported, "{}: position_embedding_type \"{}\" is not supported: expected absolute",
+         c.where(), position_kind);
   if (c.get("is_decoder", false))
     fail(ErrorKind::unsupported, "{}: a BERT decoder (is_decoder) is not supported", c.where());
   const float eps = epsilon(c, "layer_norm_eps", 1e-12f);
@@ -21,16 +21,19 @@ Encoder build(const Config& c, const Weights& w) {
 
   const auto words = w.embedding("embeddings.word_embeddings", d.vocab, d.hidden);
   const auto positions = w.embedding("embeddings.position_embeddings", d.max_positions, d.hidden);
-  const auto types = w.embedding("embeddings.token_type_embeddings", c.integer("type_vocab_size", 1, 1024, 2), d.hidden);
+  const auto types =
+      w.embedding("embeddings.token_type_embeddings", c.integer("type_vocab_size", 1, 1024, 2), d.hidden);
   const auto norm = w.layer_norm("embeddings.LayerNorm", d.hidden, eps);
-  Encoder model({.vocab = d.vocab, .hidden = d.hidden, .max_positions = d.max_positions}, [=](const Step& step) {
-    return norm(mx::add(mx::add(words(step), types.row(0)), positions.at_positions(step)));
-  });
+  Encoder model({.vocab = d.vocab, .hidden = d.hidden, .max_positions = d.max_positions},
+                [=](const Step& step) {
+                  return norm(mx::add(mx::add(words(step), types.row(0)), positions.at_positions(step)));
+                });
   for (const auto& [i, layer] : w.layers("encoder.layer", d.layers))
-    model.add(PostNorm{.mixer = EncoderAttention(layer / "attention", d),
-                       .after_mixer = layer.layer_norm("attention.output.LayerNorm", d.hidden, eps),
-                       .ffn = Mlp(layer, "intermediate.dense", "output.dense", d.hidden, width, activation, Bias::required),
-                       .after_ffn = layer.layer_norm("output.LayerNorm", d.hidden, eps)});
+    model.add(PostNorm{
+        .mixer = EncoderAttention(layer / "attention", d),
+        .after_mixer = layer.layer_norm("attention.output.LayerNorm", d.hidden, eps),
+        .ffn = Mlp(layer, "intermediate.dense", "output.dense", d.hidden, width, activation, Bias::required),
+        .after_ffn = layer.layer_norm("output.LayerNorm", d.hidden, eps)});
   return model;
 }
 

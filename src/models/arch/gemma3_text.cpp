@@ -28,7 +28,8 @@ Decoder build(const Config& c, const Weights& w) {
   auto d = Dims::from(c);
   d.head_dim = c.integer("head_dim", 2, 8192, 256);
   if (c.get("use_bidirectional_attention", false))
-    fail(ErrorKind::unsupported, "{}: Gemma 3 as a two-way embedder is known but not supported yet", c.where());
+    fail(ErrorKind::unsupported, "{}: Gemma 3 as a two-way embedder is known but not supported yet",
+         c.where());
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
   const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
@@ -36,7 +37,8 @@ Decoder build(const Config& c, const Weights& w) {
   const int pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);
   const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 0, kMaxPositions, 4096),
                                     [&](int i) { return (i + 1) % pattern != 0; });
-  const float scale = 1.0f / std::sqrt(static_cast<float>(c.integer("query_pre_attn_scalar", 1, kMaxWidth, 256)));
+  const float scale =
+      1.0f / std::sqrt(static_cast<float>(c.integer("query_pre_attn_scalar", 1, kMaxWidth, 256)));
   const float score_cap = c.get("attn_logit_softcapping", 0.0f);
   const auto full = Rope::from(c, d, {.theta = 1000000.0f, .layer_type = "full_attention"});
   const auto local = sliding_rope(c, d);
@@ -65,11 +67,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_gemma3_text() {
-  return {.model_types = {"gemma3_text"},
-          .gguf = {"gemma3"},
-          .reference = "transformers Gemma3ForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "gemma3_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+  return {
+      .model_types = {"gemma3_text"},
+      .gguf = {"gemma3"},
+      .reference = "transformers Gemma3ForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "gemma3_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
               "rope_theta": 100000.0, "rope_local_base_freq": 10000.0,

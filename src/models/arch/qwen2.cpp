@@ -18,14 +18,13 @@ Decoder build(const Config& c, const Weights& w) {
 
   Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers))
-    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                      .mixer = Attention(layer / "self_attn", d,
-                                         {.rope = rope,
-                                          .window = plan.window(i),
-                                          .qkv_bias = Bias::required,
-                                          .out_bias = Bias::none}),
-                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                      .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation)});
+    model.add(PreNorm{
+        .mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+        .mixer = Attention(
+            layer / "self_attn", d,
+            {.rope = rope, .window = plan.window(i), .qkv_bias = Bias::required, .out_bias = Bias::none}),
+        .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+        .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation)});
   model.finish(w.rms_norm("model.norm", d.hidden, eps),
                make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
                          tie_if(c.get("tie_word_embeddings", false))));
@@ -40,7 +39,8 @@ Arch arch_qwen2() {
           .reference = "transformers Qwen2ForCausalLM",
           .build = build,
           .tiny = R"({"model_type": "qwen2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
-              "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
+              "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
+              "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 1000000.0,
               "use_sliding_window": true, "sliding_window": 8, "max_window_layers": 1,
               "tie_word_embeddings": true})"};

@@ -28,7 +28,8 @@ Decoder build(const Config& c, const Weights& w) {
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto moe = experts(c);
   const bool attention_bias = c.get("attention_bias", false);
-  const int window = c.get("use_sliding_window", false) ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
+  const int window =
+      c.get("use_sliding_window", false) ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
   const auto rope = Rope::from(c, d);
   const auto ffn = [&](int i, const Weights& mlp) {
     if (is_sparse(c, i)) return Ffn(SparseMoe(mlp, d.hidden, moe));
@@ -55,14 +56,16 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_qwen3_moe() {
-  return {.model_types = {"qwen3_moe"},
-          .gguf = {"qwen3moe"},
-          .reference = "transformers Qwen3MoeForCausalLM",
-          .build = build,
-          .weights = {stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*")},
-          .tiny = R"({"model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+  return {
+      .model_types = {"qwen3_moe"},
+      .gguf = {"qwen3moe"},
+      .reference = "transformers Qwen3MoeForCausalLM",
+      .build = build,
+      .weights = {stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*")},
+      .tiny = R"({"model_type": "qwen3_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
-              "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
+              "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
+              "rope_theta": 10000.0,
               "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "norm_topk_prob": true,
               "decoder_sparse_step": 1, "mlp_only_layers": [1], "tie_word_embeddings": false})"};
 }
