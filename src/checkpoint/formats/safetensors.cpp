@@ -179,7 +179,8 @@ void read_safetensors_header(const std::shared_ptr<const File>& file, StoredTens
   for (const auto& item : header.items()) {
     const std::string& name = item.key();
     if (name == "__metadata__") {
-      if (!item.value().is_object())
+      // MLX writes null where there is none.
+      if (!item.value().is_object() && !item.value().is_null())
         fail(ErrorKind::bad_checkpoint, "{}: __metadata__ is not an object", path);
       continue;
     }
