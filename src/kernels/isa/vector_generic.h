@@ -63,7 +63,9 @@ MLXCEL_INLINE I shift_right16(I a) {
   return (I)((W)a >> N);
 }
 MLXCEL_INLINE I dot2(I sum, I a, I b) {
-  return sum + (((I)((U)a << 16)) >> 16) * (((I)((U)b << 16)) >> 16) + (a >> 16) * (b >> 16);
+  const I low = (I)((U)(((I)((U)a << 16)) >> 16) * (U)(((I)((U)b << 16)) >> 16));
+  const I high = (I)((U)(a >> 16) * (U)(b >> 16));
+  return add_i(add_i(sum, low), high);
 }
 MLXCEL_INLINE F to_float(I a) { return __builtin_convertvector(a, F); }
 MLXCEL_INLINE I bits(F a) { return (I)a; }
@@ -72,7 +74,7 @@ MLXCEL_INLINE F magnitude(F a) { return from_bits(bits(a) & 0x7fffffff); }
 /// For |a| < 2^22: adding 1.5 * 2^23 leaves the nearest integer in the low bits. NaN gives any integer.
 MLXCEL_INLINE I to_int(F a) {
   const F shifter = set1(12582912.0f);
-  return bits(a + shifter) - bits(shifter);
+  return (I)((U)bits(a + shifter) - (U)bits(shifter));
 }
 
 MLXCEL_INLINE I widen(const void* p) {
@@ -105,7 +107,10 @@ MLXCEL_INLINE int32_t max_lane(I v) {
   for (int i = 1; i < kLanes; ++i) most = v[i] > most ? v[i] : most;
   return most;
 }
-MLXCEL_INLINE int32_t sum_i(I v) { return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7]; }
+MLXCEL_INLINE int32_t sum_i(I v) {
+  const U u = (U)v;
+  return (int32_t)(u[0] + u[1] + u[2] + u[3] + u[4] + u[5] + u[6] + u[7]);
+}
 
 constexpr int kMostTokens = 4, kMostDirect = 4, kMostPlanes = 0;
 constexpr bool kBytesServe4 = false, kBytesServe8 = false;
