@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Builds and runs the tests. The last line is `N passed, N failed, N skipped`.
 # usage: scripts/test.sh [--all] [--quick]
-#   (none)   release build and every test but the long ones, then the address sanitizer over eight rooms
+#   (none)   release build and every test but the long ones, then the address sanitizer over seven rooms
 #   --all    the address sanitizer over everything, the thread sanitizer, the official clients
 #   --quick  release build and its tests only
 set -euo pipefail
@@ -59,7 +59,7 @@ for runner in tests/*/run.py; do
 done
 
 # The rooms that handle files, memory and text from outside; --all sanitizes every program.
-sanitized=(base tensor kernels checkpoint text state sample nn)
+sanitized=(base tensor checkpoint text state sample nn)
 sanitizer_environment=(ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
   LSAN_OPTIONS=suppressions=$root/tests/suppressions/lsan.txt)
 
