@@ -13,9 +13,8 @@
 #include "kernels/primitive.h"
 
 namespace mlxcel::kernels {
-namespace {
 
-const RowwiseBodies& bodies() {
+const RowwiseBodies& rowwise_bodies() {
   switch (isa()) {
 #if defined(__x86_64__)
     case Isa::avx2:
@@ -27,6 +26,10 @@ const RowwiseBodies& bodies() {
       return rowwise_generic();
   }
 }
+
+namespace {
+
+const RowwiseBodies& bodies() { return rowwise_bodies(); }
 
 // Below this many values a second worker costs more than it brings.
 constexpr size_t kParallel = 16384;

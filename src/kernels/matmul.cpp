@@ -2,9 +2,7 @@
 
 #include <algorithm>
 #include <atomic>
-#include <cstdlib>
 #include <cstring>
-#include <new>
 #include <span>
 
 #include "base/worker_pool.h"
@@ -23,28 +21,6 @@ constexpr size_t kDirectTiles = 3;
 constexpr size_t kPanelBytes = size_t{224} << 10;
 // A task's spread weights should stay in the first-level cache.
 constexpr size_t kScratchBytes = size_t{20} << 10;
-
-/// Grow-only, 64-byte aligned, one a thread and purpose: run() allocates nothing once warm.
-class Buffer {
- public:
-  ~Buffer() { std::free(data_); }
-  template <class T>
-  T* get(size_t count) {
-    const size_t bytes = (count * sizeof(T) + 63) / 64 * 64;
-    if (bytes > size_) {
-      std::free(data_);
-      size_ = 0;
-      data_ = std::aligned_alloc(64, bytes);
-      if (!data_) throw std::bad_alloc();
-      size_ = bytes;
-    }
-    return static_cast<T*>(data_);
-  }
-
- private:
-  void* data_ = nullptr;
-  size_t size_ = 0;
-};
 
 struct Tile {
   int first, count;
@@ -81,140 +57,170 @@ PanelKind panel_of(const Segment& segment, const Matrix::Storage& weights, Preci
   return segment.layout.width == 4 && rows <= weights.bodies->most_planes ? kPlanePanel : kPairPanel;
 }
 
+/// What a norm does to a row, bit for bit as elementwise.h does it.
+void apply(const RowNorm& norm, const RowwiseBodies& bodies, const float* x, int width, float* out) {
+  if (norm.layer)
+    bodies.layer_norm(x, norm.weight, norm.bias, norm.eps, 1, width, out);
+  else
+    bodies.rms_norm(x, norm.weight, norm.eps, norm.offset, 1, width, out);
+}
+
+std::atomic<uint64_t> plans_made{0};
+
+}  // namespace
+
 /// One batch of at most kMostRows rows.
-class Batch {
+class Products::Plan final : public PhaseWork {
  public:
-  Batch(const Product& product, std::span<const Job> jobs)
-      : p_(product), w_(*product.weights), bodies_(*w_.bodies) {
-    static thread_local std::vector<Tile> tiles;
-    static thread_local std::vector<Unit> units;
-    static thread_local Buffer panels[kPanelKinds];
-    tiles_ = &tiles;
-    units_ = &units;
-    tiles.clear();
-    units.clear();
+  void set(const Product& product, std::span<const Job> jobs) {
+    p_ = product;
+    w_ = product.weights;
+    bodies_ = w_->bodies;
+    number_ = plans_made.fetch_add(1, std::memory_order_relaxed) + 1;
+    tiles_.clear();
+    units_.clear();
+    rows_ = most_rows_ = tasks_ = 0;
+    std::fill(std::begin(uses_), std::end(uses_), false);
+    std::fill(std::begin(panel_), std::end(panel_), nullptr);
     first_row_ = jobs.front().first;
     for (const Job& job : jobs) most_rows_ = std::max(most_rows_, job.count);
-    for (const Segment& segment : w_.segments) uses_[panel_of(segment, w_, p_.precision, most_rows_)] = true;
+    for (const Segment& segment : w_->segments) uses_[panel_of(segment, *w_, p_.precision, most_rows_)] = true;
     for (const Job& job : jobs) {
-      const int tile0 = static_cast<int>(tiles.size());
-      const bool direct = job.count <= static_cast<int>(kDirectTiles) * bodies_.most_direct;
-      const int widest = direct ? bodies_.most_direct : bodies_.most_tokens;
+      const int tile0 = static_cast<int>(tiles_.size());
+      const bool direct = job.count <= static_cast<int>(kDirectTiles) * bodies_->most_direct;
+      const int widest = direct ? bodies_->most_direct : bodies_->most_tokens;
       const int count = (job.count + widest - 1) / widest;
       for (int i = 0; i < count; ++i) {
         const auto [begin, end] = share(job.count, i, count);
-        tiles.push_back({job.first - first_row_ + begin, end - begin});
+        tiles_.push_back({job.first - first_row_ + begin, end - begin});
       }
       rows_ += job.count;
-      const size_t row_bytes = panel_row_bytes(uses_[kFloatPanel] ? kFloatPanel : kPairPanel, w_.columns);
+      const size_t row_bytes = panel_row_bytes(uses_[kFloatPanel] ? kFloatPanel : kPairPanel, w_->columns);
       const int slab =
-          std::max(8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_.most_tokens))));
+          std::max(8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_->most_tokens))));
       for (int t = 0; t < count; t += slab)
-        for (const Segment& segment : w_.segments) {
-          units.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), tasks_});
+        for (const Segment& segment : w_->segments) {
+          units_.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), tasks_});
           tasks_ += segment.blocks;
         }
     }
-    own_panels_ = rows_ == 1 || static_cast<size_t>(rows_) * static_cast<size_t>(w_.columns) <= kOwnPanel;
-    for (int kind = 0; kind < kPanelKinds; ++kind)
-      if (uses_[kind] && !own_panels_)
-        panel_[kind] = panels[kind].get<uint8_t>(panel_row_bytes(static_cast<PanelKind>(kind), w_.columns) *
-                                                 static_cast<size_t>(rows_));
+    own_panels_ = rows_ == 1 || static_cast<size_t>(rows_) * static_cast<size_t>(w_->columns) <= kOwnPanel;
+    by_tile_ = static_cast<int>(tiles_.size()) >= 4 * WorkerPool::shared().width();
   }
 
-  void run() {
-    auto& pool = WorkerPool::shared();
-    if (!own_panels_)
-      for (int kind = 0; kind < kPanelKinds; ++kind)
-        if (uses_[kind]) prepare_all(static_cast<PanelKind>(kind), pool);
-    // Each worker goes through a share of its own, so that it reads one stream, then helps with the others'.
-    const int ranges = std::min(pool.width(), kMostRanges);
-    Range range[kMostRanges];
-    for (int i = 0; i < ranges; ++i) {
-      const auto [begin, end] = share(tasks_, i, ranges);
-      range[i].next.store(begin, std::memory_order_relaxed);
-      range[i].end = end;
+  /// Bytes of shared panel that each kind needs.
+  size_t panel_bytes(int kind) const {
+    if (!uses_[kind] || own_panels_) return 0;
+    return panel_row_bytes(static_cast<PanelKind>(kind), w_->columns) * static_cast<size_t>(rows_);
+  }
+  void bind(int kind, uint8_t* panel) { panel_[kind] = panel; }
+
+  void append_to(std::vector<Phase>& phases) {
+    const int width = WorkerPool::shared().width();
+    for (int kind = 0; kind < kPanelKinds && !own_panels_; ++kind) {
+      if (!uses_[kind]) continue;
+      // Few tiles are split by column, so that no two workers write the same cache lines; many by tile.
+      const int tiles = static_cast<int>(tiles_.size()), columns = columns_units(static_cast<PanelKind>(kind));
+      if (by_tile_)
+        phases.push_back({this, kind, tiles, std::max(1, tiles / (8 * width))});
+      else
+        phases.push_back({this, kind, columns, std::max(1, columns / (2 * width))});
     }
-    const int grain = std::max(1, 32 / std::max(rows_, 4));
-    pool.run_loose([&](int worker, int) {
-      static thread_local Buffer own[kPanelKinds];
-      Panels panels{};
-      for (int kind = 0; kind < kPanelKinds; ++kind) {
-        panels.at[kind] = panel_[kind];
-        if (!uses_[kind] || !own_panels_) continue;
-        const auto k = static_cast<PanelKind>(kind);
-        panels.at[kind] = own[kind].get<uint8_t>(panel_row_bytes(k, w_.columns) * static_cast<size_t>(rows_));
-        for (int tile = 0; tile < static_cast<int>(tiles_->size()); ++tile)
-          prepare(k, panels.at[kind], tile, 0, columns_units(k));
-      }
-      for (int i = 0; i < ranges; ++i) {
-        Range& r = range[(worker + i) % ranges];
-        for (int begin; (begin = r.next.fetch_add(grain, std::memory_order_relaxed)) < r.end;)
-          tasks(panels, begin, std::min(begin + grain, r.end));
-      }
-    });
+    phases.push_back({this, kPanelKinds, tasks_, std::max(1, 32 / std::max(rows_, 4))});
+  }
+
+  void run(int part, int, int begin, int end) override {
+    if (part < kPanelKinds) {
+      const auto kind = static_cast<PanelKind>(part);
+      if (by_tile_)
+        for (int tile = begin; tile < end; ++tile) prepare(kind, panel_[kind], tile, 0, columns_units(kind));
+      else
+        for (int tile = 0; tile < static_cast<int>(tiles_.size()); ++tile)
+          prepare(kind, panel_[kind], tile, begin, end);
+      return;
+    }
+    static thread_local Scratch own[kPanelKinds];
+    static thread_local uint64_t own_of = 0;  // whose panels `own` holds
+    Panels panels{};
+    for (int kind = 0; kind < kPanelKinds; ++kind) {
+      panels.at[kind] = panel_[kind];
+      if (!uses_[kind] || !own_panels_) continue;
+      const auto k = static_cast<PanelKind>(kind);
+      panels.at[kind] = own[kind].get<uint8_t>(panel_row_bytes(k, w_->columns) * static_cast<size_t>(rows_));
+      if (own_of == number_) continue;
+      for (int tile = 0; tile < static_cast<int>(tiles_.size()); ++tile)
+        prepare(k, panels.at[kind], tile, 0, columns_units(k));
+    }
+    own_of = number_;
+    tasks(panels, begin, end);
   }
 
  private:
   struct Panels {
     uint8_t* at[kPanelKinds];
   };
-  static constexpr int kMostRanges = 64;
-  struct alignas(64) Range {
-    std::atomic<int> next;
-    int end;
-  };
-
-  int columns_units(PanelKind kind) const { return kind == kFloatPanel ? w_.columns : w_.columns / kChunk; }
+  int columns_units(PanelKind kind) const { return kind == kFloatPanel ? w_->columns : w_->columns / kChunk; }
 
   const float* source(int row) const {
     const int index = first_row_ + row;
-    return p_.x + (p_.sources ? p_.sources[index] : index) * (p_.x_stride ? p_.x_stride : w_.columns);
+    return p_.x + (p_.sources ? p_.sources[index] : index) * (p_.x_stride ? p_.x_stride : w_->columns);
   }
 
   /// Columns [first, last) (chunks, or single ones of a float panel) of a tile.
   void prepare(PanelKind kind, uint8_t* panel, int tile, int first, int last) const {
-    const Tile& t = (*tiles_)[static_cast<size_t>(tile)];
+    const Tile& t = tiles_[static_cast<size_t>(tile)];
     const float* rows[16];
     for (int i = 0; i < t.count; ++i) rows[i] = source(t.first + i);
-    uint8_t* const to = panel + static_cast<size_t>(t.first) * panel_row_bytes(kind, w_.columns);
+    if (p_.norm) normed(tile, rows);
+    uint8_t* const to = panel + static_cast<size_t>(t.first) * panel_row_bytes(kind, w_->columns);
     switch (kind) {
       case kPairPanel:
-        bodies_.quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : kLimit16, to);
+        bodies_->quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : kLimit16, to);
         break;
       case kPlanePanel:
-        bodies_.quantize_planes(rows, t.count, first, last, to);
+        bodies_->quantize_planes(rows, t.count, first, last, to);
         break;
       case kBytePanel:
-        bodies_.quantize_bytes(rows, t.count, first, last, to);
+        bodies_->quantize_bytes(rows, t.count, first, last, to);
         break;
       default:
-        bodies_.transpose(rows, t.count, first, last, reinterpret_cast<float*>(to));
+        bodies_->transpose(rows, t.count, first, last, reinterpret_cast<float*>(to));
     }
   }
 
-  /// Few tiles are split by column, so that no two workers write the same cache lines; many by tile.
-  void prepare_all(PanelKind kind, WorkerPool& pool) const {
-    const int count = static_cast<int>(tiles_->size()), columns = columns_units(kind);
-    if (count >= 4 * pool.width())
-      return pool.each(count, std::max(1, count / (8 * pool.width())), [&](int begin, int end) {
-        for (int tile = begin; tile < end; ++tile) prepare(kind, panel_[kind], tile, 0, columns);
-      });
-    pool.each(columns, std::max(1, columns / (2 * pool.width())), [&](int begin, int end) {
-      for (int tile = 0; tile < count; ++tile) prepare(kind, panel_[kind], tile, begin, end);
-    });
+  /// A tile's rows after the norm, in memory of this worker. Where tiles are split by column each worker norms
+  /// all of them once.
+  void normed(int tile, const float** rows) const {
+    static thread_local Scratch scratch;
+    static thread_local uint64_t held_plan = 0;
+    static thread_local int held_from = 0, held_to = 0;  // tiles
+    const int from = by_tile_ ? tile : 0, to = by_tile_ ? tile + 1 : static_cast<int>(tiles_.size());
+    const auto row_of = [&](int t) { return tiles_[static_cast<size_t>(t)].first; };
+    const auto width = static_cast<size_t>(w_->columns);
+    const Tile& last = tiles_[static_cast<size_t>(to - 1)];
+    float* const out = scratch.get<float>(static_cast<size_t>(last.first + last.count - row_of(from)) * width);
+    if (held_plan != number_ || held_from != from || held_to != to) {
+      for (int row = row_of(from); row < last.first + last.count; ++row)
+        apply(*p_.norm, rowwise_bodies(), source(row), w_->columns,
+              out + static_cast<size_t>(row - row_of(from)) * width);
+      held_plan = number_;
+      held_from = from;
+      held_to = to;
+    }
+    const Tile& t = tiles_[static_cast<size_t>(tile)];
+    for (int i = 0; i < t.count; ++i) rows[i] = out + static_cast<size_t>(t.first + i - row_of(from)) * width;
   }
 
   void tasks(const Panels& panels, int begin, int end) const {
     if (begin >= end) return;
     size_t u =
-        static_cast<size_t>(std::upper_bound(units_->begin(), units_->end(), begin,
+        static_cast<size_t>(std::upper_bound(units_.begin(), units_.end(), begin,
                                              [](int task, const Unit& unit) { return task < unit.task0; }) -
-                            units_->begin()) -
+                            units_.begin()) -
         1;
     for (int task = begin; task < end; ++task) {
-      while (u + 1 < units_->size() && (*units_)[u + 1].task0 <= task) ++u;
-      block(panels, (*units_)[u], task - (*units_)[u].task0);
+      while (u + 1 < units_.size() && units_[u + 1].task0 <= task) ++u;
+      block(panels, units_[u], task - units_[u].task0);
     }
   }
 
@@ -250,7 +256,7 @@ class Batch {
     }
   }
   void finish(const Work& w, const Tile& t) const {
-    bodies_.finish(w.how, w.sums(t), w.segment.block_rows, w.index, first_row_ + t.first, t.count);
+    bodies_->finish(w.how, w.sums(t), w.segment.block_rows, w.index, first_row_ + t.first, t.count);
   }
 
   /// Straight from the packed codes, tile by tile.
@@ -258,29 +264,29 @@ class Batch {
     for (const Tile& t : w.tiles) {
       fetch_output(w, t);
       if (w.kind == kPlanePanel)
-        bodies_.direct_planes(w.segment.layout, w.packed, w.x(t), t.count, w.sums(t));
+        bodies_->direct_planes(w.segment.layout, w.packed, w.x(t), t.count, w.sums(t));
       else
-        bodies_.direct(w.segment.layout, w.packed, w.x(t), t.count, w.kind == kBytePanel, w.sums(t));
+        bodies_->direct(w.segment.layout, w.packed, w.x(t), t.count, w.kind == kBytePanel, w.sums(t));
       finish(w, t);
     }
   }
 
   /// Codes spread once for all tiles, a stretch of K at a time.
   void spread(const Work& w) const {
-    static thread_local Buffer scratch_buffer;
+    static thread_local Scratch scratch_buffer;
     const CodeLayout& layout = w.segment.layout;
-    const int group = layout.group / kChunk, all = w_.columns / kChunk;
-    const int step = std::max(group, static_cast<int>(kScratchBytes / bodies_.spread_size) / group * group);
+    const int group = layout.group / kChunk, all = w_->columns / kChunk;
+    const int step = std::max(group, static_cast<int>(kScratchBytes / bodies_->spread_size) / group * group);
     uint8_t* const scratch =
-        scratch_buffer.get<uint8_t>(bodies_.spread_size * static_cast<size_t>(std::min(step, all)));
+        scratch_buffer.get<uint8_t>(bodies_->spread_size * static_cast<size_t>(std::min(step, all)));
     const size_t chunk_bytes = w.row_bytes / static_cast<size_t>(all);
     for (int chunk = 0; chunk < all; chunk += step) {
       const int n = std::min(step, all - chunk);
-      bodies_.spread(layout, w.packed, chunk, chunk + n, w.kind == kBytePanel, scratch);
+      bodies_->spread(layout, w.packed, chunk, chunk + n, w.kind == kBytePanel, scratch);
       for (const Tile& t : w.tiles) {
         const bool last = chunk + n == all;
         if (last) fetch_output(w, t);
-        bodies_.tile(scratch,
+        bodies_->tile(scratch,
                      w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
                      t.count, n, w.kind == kBytePanel, w.sums(t));
         if (last) finish(w, t);
@@ -290,42 +296,42 @@ class Batch {
 
   /// f32 products, of dense elements or of codes expanded to f32.
   void floats(const Work& w) const {
-    static thread_local Buffer scratch_buffer;
+    static thread_local Scratch scratch_buffer;
     const Segment& s = w.segment;
     const auto height = static_cast<size_t>(s.block_rows);
     const int step =
         std::max(kChunk, static_cast<int>(kScratchBytes / (height * sizeof(float))) / kChunk * kChunk);
     float* const scratch = scratch_buffer.get<float>(height * static_cast<size_t>(step));
-    for (int column = 0; column < w_.columns; column += step) {
-      const int n = std::min(step, w_.columns - column);
+    for (int column = 0; column < w_->columns; column += step) {
+      const int n = std::min(step, w_->columns - column);
       const float* from = scratch;
       const uint8_t* const at = w.packed + static_cast<size_t>(column) * height * (s.kind == kF32 ? 4 : 2);
       if (!s.dense)
-        bodies_.expand(s.layout, w.packed, column / kChunk, (column + n) / kChunk, scratch);
+        bodies_->expand(s.layout, w.packed, column / kChunk, (column + n) / kChunk, scratch);
       else if (s.kind == kF32)
         from = reinterpret_cast<const float*>(at);
       else
-        bodies_.widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
+        bodies_->widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
       for (const Tile& t : w.tiles) {
-        bodies_.dense_tile(from, s.block_rows, w.floats(t) + static_cast<ptrdiff_t>(column) * t.count,
+        bodies_->dense_tile(from, s.block_rows, w.floats(t) + static_cast<ptrdiff_t>(column) * t.count,
                            t.count, n, w.sums(t));
-        if (column + n == w_.columns) finish(w, t);
+        if (column + n == w_->columns) finish(w, t);
       }
     }
   }
 
   void block(const Panels& panels, const Unit& unit, int index) const {
-    static thread_local Buffer acc_buffer;
+    static thread_local Scratch acc_buffer;
     const Segment& s = *unit.segment;
-    const PanelKind kind = panel_of(s, w_, p_.precision, most_rows_);
-    const std::span<const Tile> tiles(tiles_->data() + unit.tile0,
+    const PanelKind kind = panel_of(s, *w_, p_.precision, most_rows_);
+    const std::span<const Tile> tiles(tiles_.data() + unit.tile0,
                                       static_cast<size_t>(unit.tile1 - unit.tile0));
     const int first = tiles.front().first, rows = tiles.back().first + tiles.back().count - first;
     const size_t acc_count = static_cast<size_t>(s.block_rows) * static_cast<size_t>(rows);
     const Work w{.segment = s,
                  .packed = s.block(unit.expert, index),
                  .kind = kind,
-                 .row_bytes = panel_row_bytes(kind, w_.columns),
+                 .row_bytes = panel_row_bytes(kind, w_->columns),
                  .panel = panels.at[kind],
                  .tiles = tiles,
                  .first = first,
@@ -338,14 +344,14 @@ class Batch {
                          .residual = p_.residual,
                          .columns = s.rows,
                          .column0 = s.column0,
-                         .activation = s.gated ? static_cast<int>(p_.activation) : 0,
+                         .activation = static_cast<int>(p_.activation),
                          .gated = s.gated},
                  .index = index};
-    const auto fits = [&](const Tile& t) { return t.count <= bodies_.most_direct; };
+    const auto fits = [&](const Tile& t) { return t.count <= bodies_->most_direct; };
     if (kind != kFloatPanel && tiles.size() <= kDirectTiles && std::all_of(tiles.begin(), tiles.end(), fits))
       return direct(w);
     if (s.dense && rows == 1) {
-      bodies_.dense_one(s.kind, w.packed, w.floats(tiles[0]), w_.columns, w.acc);
+      bodies_->dense_one(s.kind, w.packed, w.floats(tiles[0]), w_->columns, w.acc);
       return finish(w, tiles[0]);
     }
     std::memset(w.acc, 0, acc_count * sizeof(float));
@@ -355,25 +361,32 @@ class Batch {
       spread(w);
   }
 
-  const Product& p_;
-  const Matrix::Storage& w_;
-  const MatmulBodies& bodies_;
-  std::vector<Tile>* tiles_ = nullptr;
-  std::vector<Unit>* units_ = nullptr;
+  Product p_;
+  const Matrix::Storage* w_ = nullptr;
+  const MatmulBodies* bodies_ = nullptr;
+  uint64_t number_ = 0;
+  std::vector<Tile> tiles_;
+  std::vector<Unit> units_;
   bool uses_[kPanelKinds] = {};
   uint8_t* panel_[kPanelKinds] = {};
-  bool own_panels_ = false;
+  bool own_panels_ = false, by_tile_ = false;
   int first_row_ = 0, rows_ = 0, most_rows_ = 0, tasks_ = 0;
 };
 
-}  // namespace
+Products::Products() = default;
+Products::~Products() = default;
 
-void run_product(const Product& product, const std::vector<Job>& jobs) {
-  static thread_local std::vector<Job> batch;
+void Products::add(const Product& product, std::span<const Job> jobs, std::vector<Phase>& phases) {
+  std::vector<Job>& batch = batch_;
   batch.clear();
   int rows = 0;
   const auto flush = [&] {
-    if (rows > 0) Batch(product, batch).run();
+    if (rows > 0) {
+      if (used_ == plans_.size()) plans_.push_back(std::make_unique<Plan>());
+      Plan& plan = *plans_[used_++];
+      plan.set(product, batch);
+      plan.append_to(phases);
+    }
     batch.clear();
     rows = 0;
   };
@@ -386,6 +399,28 @@ void run_product(const Product& product, const std::vector<Job>& jobs) {
       if ((rows += n) == kMostRows) flush();
     }
   flush();
+}
+
+void Products::bind() {
+  static_assert(kPanelKinds == kPanels);
+  for (int kind = 0; kind < kPanelKinds; ++kind) {
+    size_t most = 0;
+    for (size_t i = 0; i < used_; ++i) most = std::max(most, plans_[i]->panel_bytes(kind));
+    if (most == 0) continue;
+    uint8_t* const panel = panels_[kind].get<uint8_t>(most);
+    for (size_t i = 0; i < used_; ++i)
+      if (plans_[i]->panel_bytes(kind) > 0) plans_[i]->bind(kind, panel);
+  }
+}
+
+void run_product(const Product& product, std::span<const Job> jobs) {
+  static thread_local Products products;
+  static thread_local std::vector<Phase> phases;
+  products.clear();
+  phases.clear();
+  products.add(product, jobs, phases);
+  products.bind();
+  run_phases(phases);
 }
 
 }  // namespace mlxcel::kernels

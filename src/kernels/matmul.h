@@ -3,9 +3,14 @@
 #pragma once
 
 #include <cstddef>
+#include <memory>
+#include <span>
 #include <vector>
 
+#include "kernels/isa/rowwise.h"
 #include "kernels/matrix.h"
+#include "kernels/phases.h"
+#include "kernels/scratch.h"
 
 namespace mlxcel::kernels {
 
@@ -14,11 +19,20 @@ struct Job {
   int expert, first, count;
 };
 
+/// RMS or layer norm of a row.
+struct RowNorm {
+  bool layer = false;
+  const float* weight = nullptr;
+  const float* bias = nullptr;  // layer
+  float eps = 0.0f;
+  float offset = 0.0f;  // RMS: added to the weight
+};
 struct Product {
   const Matrix::Storage* weights = nullptr;
   Precision precision = Precision::high;
   const float* x = nullptr;
   ptrdiff_t x_stride = 0;        // between rows of x; 0: the matrix's columns
+  const RowNorm* norm = nullptr;  // of x's rows before they are multiplied
   const int* sources = nullptr;  // row of x for each panel row; none: the same
   const int* targets = nullptr;  // row of out for each panel row; none: the same
   float* out = nullptr;
@@ -29,6 +43,25 @@ struct Product {
   Activation activation = Activation::none;  // of the gate half, if the segment is gated
 };
 
-void run_product(const Product& product, const std::vector<Job>& jobs);
+void run_product(const Product& product, std::span<const Job> jobs);
+
+/// Products as phases of a longer program. What their pointers name must live until the phases have run.
+class Products {
+ public:
+  Products();
+  ~Products();
+  void clear() { used_ = 0; }
+  void add(const Product& product, std::span<const Job> jobs, std::vector<Phase>& phases);
+  /// After the last add(), before the phases run: panels, which the products share.
+  void bind();
+
+ private:
+  static constexpr int kPanels = 4;
+  class Plan;
+  std::vector<std::unique_ptr<Plan>> plans_;
+  size_t used_ = 0;
+  std::vector<Job> batch_;
+  Scratch panels_[kPanels];
+};
 
 }  // namespace mlxcel::kernels

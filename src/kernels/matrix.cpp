@@ -210,6 +210,7 @@ Matrix Matrix::gated(const Weight& gate, const Weight& up) {
 int Matrix::rows() const { return storage_->rows; }
 int Matrix::columns() const { return storage_->columns; }
 int Matrix::experts() const { return storage_->experts; }
+bool Matrix::is_gated() const { return storage_->fused_gate(); }
 std::vector<Weight> Matrix::unpack() const { return kernels::unpack(*storage_); }
 
 size_t Matrix::bytes() const {

@@ -41,6 +41,7 @@ class Matrix {
   int columns() const;   // input width
   int experts() const;   // 0: not a bank
   size_t bytes() const;  // memory held
+  bool is_gated() const;  // made by gated(), with both halves in one table
   /// The weights back, equal in value to those given (the oracle of tests; `quantize` and export).
   std::vector<Weight> unpack() const;
 

@@ -20,6 +20,28 @@ bool same_weight(const Weight& a, const Weight& b) {
          same_bytes(a.scales, b.scales) && same_bytes(a.biases, b.biases);
 }
 
+/// The list's value becomes what `half` makes of it, outside the program.
+template <class Half>
+void outside(PhaseList& list, const Half& half) {
+  list.start(half(list.take()));
+}
+
+/// h += part(norm(h)), if it can be said.
+template <class Part>
+bool extended(PhaseList& list, const Norm& norm, const Part& part) {
+  return list.whole(list.value(), [&] { return list.norm(norm) && part.phases(list); });
+}
+
+/// h += after(part(norm(h)))
+template <class Part>
+bool extended(PhaseList& list, const Norm& norm, const Part& part, const Norm& after) {
+  const auto h = list.value();
+  return list.whole(PhaseList::kNone,
+                    [&] { return list.norm(norm) && part.phases(list) && list.add(h, &after); });
+}
+
+array after_norm(const Norm& norm, const array& y) { return fault("norm after sublayer left out") ? y : norm(y); }
+
 }  // namespace
 
 array PreNorm::operator()(const array& h, Step& step) const {
@@ -27,15 +49,30 @@ array PreNorm::operator()(const array& h, Step& step) const {
   return ffn(ffn_norm(mixed), mixed);
 }
 
+void PreNorm::extend(PhaseList& list) const {
+  if (!extended(list, mixer_norm, mixer))
+    outside(list, [&](const array& h) { return mixer(mixer_norm(h), list.step(), h); });
+  if (!extended(list, ffn_norm, ffn)) outside(list, [&](const array& h) { return ffn(ffn_norm(h), h); });
+}
+
 array Sandwich::operator()(const array& h, Step& step) const {
-  const auto after = [](const Norm& norm, const array& y) {
-    return fault("norm after sublayer left out") ? y : norm(y);
-  };
-  const array mixed = mx::add(h, after(after_mixer, mixer(mixer_norm(h), step)));
-  return mx::add(mixed, after(after_ffn, ffn(ffn_norm(mixed))));
+  const array mixed = mx::add(h, after_norm(after_mixer, mixer(mixer_norm(h), step)));
+  return mx::add(mixed, after_norm(after_ffn, ffn(ffn_norm(mixed))));
+}
+
+void Sandwich::extend(PhaseList& list) const {
+  if (!extended(list, mixer_norm, mixer, after_mixer))
+    outside(list, [&](const array& h) { return mx::add(h, after_mixer(mixer(mixer_norm(h), list.step()))); });
+  if (!extended(list, ffn_norm, ffn, after_ffn))
+    outside(list, [&](const array& h) { return mx::add(h, after_ffn(ffn(ffn_norm(h)))); });
 }
 
 array MixerOnly::operator()(const array& h, Step& step) const { return mixer(norm(h), step, h); }
+
+void MixerOnly::extend(PhaseList& list) const {
+  if (!extended(list, norm, mixer))
+    outside(list, [&](const array& h) { return mixer(norm(h), list.step(), h); });
+}
 
 Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
                  const Embedding& embedding, Tie tie) {
@@ -75,22 +112,47 @@ array Decoder::layers(Step& step) const {
   return h;
 }
 
+void Decoder::layers(PhaseList& list) const {
+  if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
+  if (positions_ && !list.add_lookup(*positions_))
+    outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });
+  for (const Block& block : blocks_) block.extend(list);
+}
+
+array Decoder::capped(const array& logits) const {
+  if (softcap_ <= 0.0f) return logits;
+  return mx::multiply(mx::tanh(mx::divide(logits, array(softcap_))), array(softcap_));
+}
+
 array Decoder::hidden(Step& step) const {
   if (!norm_) fail(ErrorKind::internal, "decoder without a final norm: finish() was not called");
-  return (*norm_)(layers(step));
+  if (!fusing()) return (*norm_)(layers(step));
+  PhaseList list(step);
+  layers(list);
+  return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take() : (*norm_)(list.take());
 }
 
 array Decoder::logits(Step& step) const {
   if (!norm_) fail(ErrorKind::internal, "decoder without a final norm: finish() was not called");
-  array h = layers(step);
   const auto& wanted = step.wanted();
+  const bool some = static_cast<int>(wanted.size()) != step.count();
+  std::optional<array> h;
+  if (fusing()) {
+    PhaseList list(step);
+    layers(list);
+    if (!wanted.empty() && list.whole(PhaseList::kNone, [&] {
+          return list.norm(*norm_) && list.linear(head_, PhaseList::kNone, Activation::none,
+                                                  some ? wanted : std::vector<int>{});
+        }))
+      return capped(list.take());
+    h = list.take();
+  } else {
+    h = layers(step);
+  }
   // Nobody asks for logits, but the layers must still run: an empty view of their output carries them.
-  if (wanted.empty()) return mx::reshape(mx::slice(h, {0, 0}, {0, dims_.hidden}), {0, dims_.vocab});
-  if (static_cast<int>(wanted.size()) != step.count())
-    h = mx::take(h, array(wanted.data(), {static_cast<int>(wanted.size())}, mx::int32), 0);
-  array y = head_((*norm_)(h));
-  if (softcap_ > 0.0f) y = mx::multiply(mx::tanh(mx::divide(y, array(softcap_))), array(softcap_));
-  return y;
+  if (wanted.empty()) return mx::reshape(mx::slice(*h, {0, 0}, {0, dims_.hidden}), {0, dims_.vocab});
+  if (some) h = mx::take(*h, array(wanted.data(), {static_cast<int>(wanted.size())}, mx::int32), 0);
+  return capped(head_((*norm_)(*h)));
 }
 
 }  // namespace mlxcel

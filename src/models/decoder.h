@@ -13,6 +13,9 @@
 
 namespace mlxcel {
 
+// Each block is written twice: as a chain of graph nodes, and as phases of a program (extend()), in which a
+// half that cannot be said stays a chain.
+
 /// h += mixer(norm(h)); h += ffn(norm(h))
 struct PreNorm {
   Norm mixer_norm;
@@ -20,6 +23,7 @@ struct PreNorm {
   Norm ffn_norm;
   Ffn ffn;
   array operator()(const array& h, Step& step) const;
+  void extend(PhaseList& list) const;
 };
 
 /// h += norm(mixer(norm(h))); h += norm(ffn(norm(h)))
@@ -31,6 +35,7 @@ struct Sandwich {
   Ffn ffn;
   Norm after_ffn;
   array operator()(const array& h, Step& step) const;
+  void extend(PhaseList& list) const;
 };
 
 /// h += mixer(norm(h)): layers without a feed-forward (Mamba).
@@ -38,6 +43,7 @@ struct MixerOnly {
   Norm norm;
   Mixer mixer;
   array operator()(const array& h, Step& step) const;
+  void extend(PhaseList& list) const;
 };
 
 enum class Tie { no, yes, unless_shipped };
@@ -65,6 +71,8 @@ class Decoder : public Skeleton {
 
  private:
   array layers(Step& step) const;
+  void layers(PhaseList& list) const;
+  array capped(const array& logits) const;
 
   Dims dims_;
   Embedding embedding_;

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "nn/linear.h"
+#include "nn/phases.h"
 #include "state/step.h"
 #include "tensor/tensor.h"
 
@@ -30,27 +31,43 @@ class Skeleton {
   virtual array logits(Step& step) const = 0;  // [wanted, vocab]
 };
 
+/// A part's work as phases, if it offers them.
+template <class Part>
+std::function<bool(PhaseList&)> phases_of(const std::shared_ptr<const Part>& part) {
+  if constexpr (requires(PhaseList& list) {
+                  { part->phases(list) } -> std::same_as<bool>;
+                })
+    return [part](PhaseList& list) { return part->phases(list); };
+  else
+    return {};
+}
+
 /// A part that looks across tokens (attention, a recurrence): y = part(x) (+ residual). Any part with
 /// `array operator()(const array& x, Step&) const`; one that also takes a residual adds it itself.
 class Mixer {
  public:
   template <class Part>
     requires(!std::same_as<std::remove_cvref_t<Part>, Mixer>)
-  Mixer(Part part)  // NOLINT(google-explicit-constructor)
-      : call_([part = std::move(part)](const array& x, Step& step, const Residual& residual) {
-          if constexpr (std::is_invocable_v<const Part&, const array&, Step&, const Residual&>) {
-            return part(x, step, residual);
-          } else {
-            const array y = part(x, step);
-            return residual ? mx::add(*residual, y) : y;
-          }
-        }) {}
+  Mixer(Part value) {  // NOLINT(google-explicit-constructor)
+    const auto part = std::make_shared<const Part>(std::move(value));
+    phases_ = phases_of(part);
+    call_ = [part](const array& x, Step& step, const Residual& residual) {
+      if constexpr (std::is_invocable_v<const Part&, const array&, Step&, const Residual&>) {
+        return (*part)(x, step, residual);
+      } else {
+        const array y = (*part)(x, step);
+        return residual ? mx::add(*residual, y) : y;
+      }
+    };
+  }
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const {
     return call_(x, step, residual);
   }
+  bool phases(PhaseList& list) const { return phases_ && phases_(list); }
 
  private:
   std::function<array(const array&, Step&, const Residual&)> call_;
+  std::function<bool(PhaseList&)> phases_;
 };
 
 /// A part that sees each token alone (MLP, experts): y = part(x) (+ residual).
@@ -58,24 +75,49 @@ class Ffn {
  public:
   template <class Part>
     requires(!std::same_as<std::remove_cvref_t<Part>, Ffn>)
-  Ffn(Part part)  // NOLINT(google-explicit-constructor)
-      : call_([part = std::move(part)](const array& x, const Residual& residual) {
-          if constexpr (std::is_invocable_v<const Part&, const array&, const Residual&>) {
-            return part(x, residual);
-          } else {
-            const array y = part(x);
-            return residual ? mx::add(*residual, y) : y;
-          }
-        }) {}
+  Ffn(Part value) {  // NOLINT(google-explicit-constructor)
+    const auto part = std::make_shared<const Part>(std::move(value));
+    phases_ = phases_of(part);
+    call_ = [part](const array& x, const Residual& residual) {
+      if constexpr (std::is_invocable_v<const Part&, const array&, const Residual&>) {
+        return (*part)(x, residual);
+      } else {
+        const array y = (*part)(x);
+        return residual ? mx::add(*residual, y) : y;
+      }
+    };
+  }
   array operator()(const array& x, const Residual& residual = std::nullopt) const {
     return call_(x, residual);
   }
+  bool phases(PhaseList& list) const { return phases_ && phases_(list); }
 
  private:
   std::function<array(const array&, const Residual&)> call_;
+  std::function<bool(PhaseList&)> phases_;
 };
 
-/// One layer: h [tokens, hidden] to h.
-using Block = std::function<array(const array& h, Step& step)>;
+/// One layer: h [tokens, hidden] to h. Any callable `array(const array& h, Step&)`; one that also has
+/// `void extend(PhaseList&) const` turns the list's value into its own instead.
+class Block {
+ public:
+  template <class Layer>
+    requires(!std::same_as<std::remove_cvref_t<Layer>, Block>)
+  Block(Layer value) {  // NOLINT(google-explicit-constructor)
+    const auto layer = std::make_shared<const Layer>(std::move(value));
+    call_ = [layer](const array& h, Step& step) { return (*layer)(h, step); };
+    if constexpr (requires(PhaseList& list) { layer->extend(list); })
+      extend_ = [layer](PhaseList& list) { layer->extend(list); };
+  }
+  array operator()(const array& h, Step& step) const { return call_(h, step); }
+  void extend(PhaseList& list) const {
+    if (extend_) return extend_(list);
+    list.start(call_(list.take(), list.step()));
+  }
+
+ private:
+  std::function<array(const array&, Step&)> call_;
+  std::function<void(PhaseList&)> extend_;
+};
 
 }  // namespace mlxcel

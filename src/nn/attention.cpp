@@ -46,6 +46,11 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
   return out_(attend(q, k, v, step, slot_, options), residual);
 }
 
+bool Attention::phases(PhaseList& list) const {
+  const auto residual = list.residual();
+  return list.linear(qkv_) && list.attend(plan_, {slot_, scale_, softcap_, sinks_}) && list.linear(out_, residual);
+}
+
 EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias,
                                    const EncoderAttentionNames& names)
     : qkv_(w.fused({names.query, names.key, names.value},

@@ -9,6 +9,7 @@
 #include "nn/heads.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/phases.h"
 #include "nn/rope.h"
 #include "nn/weights.h"
 #include "state/step.h"
@@ -37,6 +38,7 @@ class Attention {
  public:
   Attention(const Weights& w, const Dims& dims, const AttentionOptions& options);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   Linear qkv_, out_;

@@ -26,20 +26,28 @@ array GatedLinear::operator()(const array& x, Activation activation) const {
   return kernels::gated_matmul(x, matrix, activation, gate_bias, up_bias);
 }
 
-array Embedding::operator()(const Step& step) const {
+void Embedding::check_tokens(const Step& step) const {
   for (const int32_t id : step.token_ids())
     if (id < 0 || id >= rows)
       fail(ErrorKind::invalid_request, "token id {}: expected 0 to {} (the model's vocabulary)", id,
            rows - 1);
+}
+
+array Embedding::operator()(const Step& step) const {
+  check_tokens(step);
   array x = kernels::take_rows(table, step.tokens());
   return scale == 1.0f || fault("embedding scale dropped") ? x : mx::multiply(x, array(scale));
 }
 
-array Embedding::at_positions(const Step& step) const {
+void Embedding::check_positions(const Step& step) const {
   for (const StepRow& row : step.rows())
     if (row.position + row.count > rows)
       fail(ErrorKind::invalid_request, "position {}: the model has learned positions 0 to {}",
            row.position + row.count - 1, rows - 1);
+}
+
+array Embedding::at_positions(const Step& step) const {
+  check_positions(step);
   if (fault("learned positions shifted"))
     return kernels::take_rows(table, mx::minimum(mx::add(step.positions(), array(1)), array(rows - 1)));
   return kernels::take_rows(table, step.positions());

@@ -47,6 +47,9 @@ struct Embedding {
   /// The rows at each token's position (learned positions); invalid_request beyond the table.
   array at_positions(const Step& step) const;
   array row(int index) const;  // [1, width]
+  /// invalid_request for an id, or a position, outside the table.
+  void check_tokens(const Step& step) const;
+  void check_positions(const Step& step) const;
   /// The same storage as an output matrix (tied head).
   Linear as_linear() const { return {table, std::nullopt, rows, width}; }
 };

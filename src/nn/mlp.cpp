@@ -31,6 +31,11 @@ array GatedMlp::operator()(const array& x, const Residual& residual) const {
   return down_(gate_up_(x, activation_), residual);
 }
 
+bool GatedMlp::phases(PhaseList& list) const {
+  const auto residual = list.residual();
+  return list.gated(gate_up_, activation_) && list.linear(down_, residual);
+}
+
 Mlp::Mlp(const Weights& w, const std::string& in, const std::string& out, int hidden, int width,
          Activation activation, Bias bias)
     : in_(w.linear(in, width, hidden, bias)),
@@ -39,6 +44,11 @@ Mlp::Mlp(const Weights& w, const std::string& in, const std::string& out, int hi
 
 array Mlp::operator()(const array& x, const Residual& residual) const {
   return out_(kernels::activate(in_(x), activation_), residual);
+}
+
+bool Mlp::phases(PhaseList& list) const {
+  const auto residual = list.residual();
+  return list.linear(in_, PhaseList::kNone, activation_) && list.linear(out_, residual);
 }
 
 }  // namespace mlxcel

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "nn/linear.h"
+#include "nn/phases.h"
 #include "nn/weights.h"
 
 namespace mlxcel {
@@ -18,6 +19,7 @@ class GatedMlp {
   GatedMlp(const Weights& w, int hidden, int width, Activation activation, Bias bias = Bias::as_stored,
            const GatedMlpNames& names = {});
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   GatedLinear gate_up_;
@@ -31,6 +33,7 @@ class Mlp {
   Mlp(const Weights& w, const std::string& in, const std::string& out, int hidden, int width,
       Activation activation, Bias bias = Bias::as_stored);
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   Linear in_, out_;

@@ -28,6 +28,11 @@ class Norm {
   Norm(RmsNorm norm) : norm_(std::move(norm)) {}    // NOLINT(google-explicit-constructor)
   Norm(LayerNorm norm) : norm_(std::move(norm)) {}  // NOLINT(google-explicit-constructor)
   array operator()(const array& x) const;
+  /// see(the norm that it is)
+  template <class See>
+  auto visit(const See& see) const {
+    return std::visit(see, norm_);
+  }
 
  private:
   std::variant<RmsNorm, LayerNorm> norm_;

@@ -39,6 +39,8 @@ class Rope {
 
   const std::vector<float>& frequencies() const { return frequencies_; }  // radians per position
   bool interleaved() const { return interleaved_; }
+  const array& table() const { return table_; }             // the frequencies, [dims / 2]
+  const void* identity() const { return recent_.get(); }    // the same for copies of one Rope
   float scale() const { return scale_; }
 
  private:

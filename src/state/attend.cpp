@@ -104,12 +104,20 @@ array attend(const array& q, const array& k, const array& v, Step& step, int slo
     fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}", to_string(k.shape()),
          to_string(v.shape()), slot, spec.kv_heads, spec.key_dim, spec.value_dim);
   if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);
+  const AttendPlace place = attend_place(step, slot);
+  return kernels::paged_attention(q, k, v, options.sinks, place.pool, place.rows, form_of(q, spec.window, options));
+}
+
+AttendPlace attend_place(Step& step, int slot) {
+  Step::Pages& pages = step.pages();
+  StateStore::Impl& store = *pages.store;
+  if (store.mode == KernelMode::reference) fail(ErrorKind::internal, "attend: pages of the reference kernels");
+  const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
   const KvPlace& place = store.places[static_cast<size_t>(slot)];
   const PageGroup& group = store.groups[static_cast<size_t>(place.group)];
-  const kernels::PagePool pool{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes,
-                               place.blocks, group.memory};
-  return kernels::paged_attention(q, k, v, options.sinks, pool, pages.rows_of(step, place.group),
-                                  form_of(q, spec.window, options));
+  return {{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes, place.blocks, group.memory},
+          pages.rows_of(step, place.group),
+          spec.window};
 }
 
 array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options) {

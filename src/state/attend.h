@@ -3,8 +3,10 @@
 // Thread: model thread (graph building). Source: online softmax, Milakov & Gimelshein 2018; Dao 2022.
 #pragma once
 
+#include <memory>
 #include <optional>
 
+#include "kernels/attention.h"
 #include "state/step.h"
 #include "tensor/tensor.h"
 
@@ -19,6 +21,14 @@ struct AttendOptions {
 /// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim], all f32 on CPU
 /// and already rotated -> [tokens, heads * value_dim]. `slot` is from StateLayout::add_kv.
 array attend(const array& q, const array& k, const array& v, Step& step, int slot, const AttendOptions& options);
+
+/// Where a slot's keys and values of this step go, for attention inside a program. Native kernels only.
+struct AttendPlace {
+  kernels::PagePool pool;
+  std::shared_ptr<const kernels::AttentionRows> rows;
+  int window = 0;
+};
+AttendPlace attend_place(Step& step, int slot);
 
 /// The same without memory and without causality: each row's tokens see each other (encoders).
 array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options);

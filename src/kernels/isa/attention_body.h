@@ -82,8 +82,7 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   const int start = page * kAttentionPage;
   const int from = larger_int(row.position, start);
   const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t key_stride = static_cast<size_t>(c.kv_heads) * static_cast<size_t>(c.key_dim);
-  const size_t value_stride = static_cast<size_t>(c.kv_heads) * static_cast<size_t>(c.value_dim);
+  const size_t key_stride = static_cast<size_t>(c.k_stride), value_stride = static_cast<size_t>(c.v_stride);
   const size_t first = static_cast<size_t>(row.first + from - row.position);
   const float* k = c.k + first * key_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.key_dim);
   const float* v = c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
@@ -127,7 +126,7 @@ void append(const AttentionCall& c, int row, int kv_head, int page) {
 void load_queries(const AttentionCall& c, const AttentionTile& tile, float* panel) {
   const int group = c.heads / c.kv_heads;
   const size_t run = static_cast<size_t>(group) * static_cast<size_t>(c.key_dim);
-  const size_t stride = static_cast<size_t>(c.heads) * static_cast<size_t>(c.key_dim);
+  const size_t stride = static_cast<size_t>(c.q_stride);
   const float* q = c.q + static_cast<size_t>(c.rows[tile.row].first + tile.first) * stride +
                    static_cast<size_t>(tile.kv_head) * run;
   // Without a cap the scores come out in powers of two at once.

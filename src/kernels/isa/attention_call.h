@@ -21,6 +21,7 @@ struct AttentionCall {
   const float* q;      // [tokens, heads, key_dim]
   const float* k;      // [tokens, kv_heads, key_dim]
   const float* v;      // [tokens, kv_heads, value_dim]
+  ptrdiff_t q_stride, k_stride, v_stride;  // floats from token to token
   const float* sinks;  // [heads] or null
   float* out;          // [tokens, heads * value_dim]
   char* pages;         // head 0 of page 0

@@ -20,6 +20,9 @@ struct RowwiseBodies {
   void (*gate)(const float* gate, const float* up, int activation, size_t count, float* out);
 };
 
+/// The bodies of the instruction set in use.
+const RowwiseBodies& rowwise_bodies();
+
 const RowwiseBodies& rowwise_generic();
 #if defined(__x86_64__)
 const RowwiseBodies& rowwise_avx2();

@@ -1,0 +1,31 @@
+// Work cut into phases that run inside one region of the worker pool: a phase begins when every task of the
+// one before it is done. Nobody waits for a worker that holds no task, so a worker kept from its CPU by
+// another process delays only the task it was in.
+// Internal to kernels, state and nn. Thread: MLX's stream thread, or any other outside a pool region.
+// Failure: tasks must not throw (see worker_pool.h).
+#pragma once
+
+#include <vector>
+
+namespace mlxcel::kernels {
+
+/// What the phases of one operation run. Owner: whoever planned the operation; outlives the run.
+class PhaseWork {
+ public:
+  virtual ~PhaseWork() = default;
+  /// Tasks [begin, end) of part `part`, on worker `worker`.
+  virtual void run(int part, int worker, int begin, int end) = 0;
+};
+
+struct Phase {
+  PhaseWork* work = nullptr;
+  int part = 0;
+  int tasks = 0;  // at least 1
+  int grain = 1;  // tasks taken at a time
+};
+
+/// Each worker goes through a share of its own first, so that it reads one stream of memory, then helps with
+/// the others'. `serial`: everything on this thread, for work too small to share.
+void run_phases(const std::vector<Phase>& phases, bool serial = false);
+
+}  // namespace mlxcel::kernels

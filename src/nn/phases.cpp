@@ -1,0 +1,153 @@
+#include "nn/phases.h"
+
+#include <atomic>
+#include <cstdlib>
+#include <cstring>
+
+#include "base/error.h"
+#include "state/attend.h"
+
+namespace mlxcel {
+
+namespace {
+
+#ifdef MLXCEL_FAULTS
+constexpr bool kFaultsCompiled = true;  // they stand in the parts' own functions
+#else
+constexpr bool kFaultsCompiled = false;
+#endif
+
+std::atomic<bool>& wanted() {
+  static std::atomic<bool> on{[] {
+    const char* text = std::getenv("MLXCEL_FUSED");
+    return !(text && std::strcmp(text, "0") == 0);
+  }()};
+  return on;
+}
+
+/// None where its weights cannot be constants of a program.
+std::optional<kernels::NormForm> form_of(const RmsNorm& n) {
+  if (!kernels::Program::is_constant(n.weight)) return std::nullopt;
+  return kernels::NormForm{.layer = false, .weight = n.weight, .bias = {}, .eps = n.eps, .offset = n.offset};
+}
+std::optional<kernels::NormForm> form_of(const LayerNorm& n) {
+  if (!kernels::Program::is_constant(n.weight) || !kernels::Program::is_constant(n.bias)) return std::nullopt;
+  return kernels::NormForm{.layer = true, .weight = n.weight, .bias = n.bias, .eps = n.eps, .offset = 0.0f};
+}
+
+}  // namespace
+
+bool fusing() {
+  return !kFaultsCompiled && kernel_mode() == KernelMode::native && wanted().load(std::memory_order_relaxed);
+}
+void set_fusing(bool on) { wanted().store(on, std::memory_order_relaxed); }
+
+PhaseList::PhaseList(Step& step) : step_(step), program_(std::make_shared<kernels::Program>()) {}
+
+void PhaseList::start(const array& x) {
+  if (value_ != kNone) fail(ErrorKind::internal, "phases: started with a value that nobody took");
+  value_ = program_->input(x);
+}
+
+array PhaseList::take() {
+  if (value_ == kNone) fail(ErrorKind::internal, "phases: nothing to take");
+  settle();
+  array result = kernels::Program::output(std::move(program_), value_);
+  program_ = std::make_shared<kernels::Program>();
+  value_ = kNone;
+  angles_.clear();
+  return result;
+}
+
+void PhaseList::settle() {
+  if (!pending_) return;
+  value_ = program_->add(kNone, value_, std::move(pending_));
+  pending_.reset();
+}
+
+bool PhaseList::lookup(const Embedding& table) {
+  if (!kernels::Program::takes(table.table)) return false;
+  table.check_tokens(step_);
+  value_ = program_->lookup(table.table, step_.tokens(), table.scale);
+  return true;
+}
+
+bool PhaseList::add_lookup(const Embedding& table) {
+  if (!kernels::Program::takes(table.table) || table.scale != 1.0f) return false;
+  table.check_positions(step_);
+  settle();
+  value_ = program_->add(value_, program_->lookup(table.table, step_.positions(), 1.0f), std::nullopt);
+  return true;
+}
+
+bool PhaseList::norm(const Norm& norm) {
+  const auto form = norm.visit([](const auto& n) { return form_of(n); });
+  if (!form) return false;
+  settle();
+  pending_ = form;
+  return true;
+}
+
+bool PhaseList::linear(const Linear& linear, Slot residual, Activation activation, std::vector<int> rows) {
+  if (!kernels::Program::takes(linear.matrix) || !kernels::Program::is_constant(linear.bias)) return false;
+  value_ = program_->product(value_, linear.matrix,
+                             {.norm = std::move(pending_),
+                              .bias = linear.bias,
+                              .residual = residual,
+                              .activation = activation,
+                              .rows = std::move(rows)});
+  pending_.reset();
+  return true;
+}
+
+bool PhaseList::gated(const GatedLinear& linear, Activation activation) {
+  if (!kernels::Program::takes(linear.matrix) || !kernels::Program::is_constant(linear.gate_bias) ||
+      !kernels::Program::is_constant(linear.up_bias) || !linear.matrix.is_gated())
+    return false;
+  value_ = program_->product(value_, linear.matrix,
+                             {.norm = std::move(pending_),
+                              .bias = linear.gate_bias,
+                              .up_bias = linear.up_bias,
+                              .activation = activation});
+  pending_.reset();
+  return true;
+}
+
+PhaseList::Slot PhaseList::angles(const Rope& rope) {
+  for (const auto& [key, slot] : angles_)
+    if (key == rope.identity()) return slot;
+  const Slot slot = program_->angles(step_.positions(), rope.table(), rope.scale());
+  angles_.emplace_back(rope.identity(), slot);
+  return slot;
+}
+
+bool PhaseList::attend(const HeadPlan& plan, const Attended& options) {
+  std::optional<kernels::NormForm> q_norm, k_norm;
+  if (plan.q_norm && !(q_norm = form_of(*plan.q_norm))) return false;
+  if (plan.k_norm && !(k_norm = form_of(*plan.k_norm))) return false;
+  if (!kernels::Program::is_constant(options.sinks)) return false;
+  if (plan.rope && !kernels::Program::is_constant(plan.rope->table())) return false;
+  const auto place = attend_place(step_, options.slot);
+  const auto& blocks = place.pool.blocks;
+  if (blocks.kv_heads != plan.kv_heads || blocks.key_dim != plan.head_dim || blocks.value_dim != plan.head_dim)
+    return false;
+  settle();
+  value_ = program_->attention(value_,
+                               {.q_norm = std::move(q_norm),
+                                .k_norm = std::move(k_norm),
+                                .angles = plan.rope ? angles(*plan.rope) : kNone,
+                                .interleaved = plan.rope && plan.rope->interleaved()},
+                               options.sinks, place.pool, place.rows,
+                               {plan.heads, place.window, options.scale, options.softcap});
+  return true;
+}
+
+bool PhaseList::add(Slot base, const Norm* norm) {
+  std::optional<kernels::NormForm> form;
+  if (norm && !(form = norm->visit([](const auto& n) { return form_of(n); }))) return false;
+  settle();
+  value_ = program_->add(base, value_, std::move(form));
+  return true;
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,89 @@
+// A block's work handed over as phases of one worker-pool program instead of a chain of graph nodes. Parts
+// that can say theirs offer `bool phases(PhaseList&) const`: they read the list's value, leave theirs in its
+// place and return true, or return false and are run as they are. What a part says must give the bits of its
+// operator(), which is its twin (tests/arch compares every architecture).
+// Owner: a skeleton, for one step. Thread: model thread. CPU, native kernels only.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <vector>
+
+#include "kernels/program.h"
+#include "nn/heads.h"
+#include "nn/linear.h"
+#include "nn/norm.h"
+#include "nn/rope.h"
+#include "state/step.h"
+
+namespace mlxcel {
+
+/// Whether blocks are fused at all: native kernels, unless MLXCEL_FUSED=0 or set_fusing(false) (tests).
+bool fusing();
+void set_fusing(bool on);
+
+class PhaseList {
+ public:
+  using Slot = kernels::Program::Slot;
+  static constexpr Slot kNone = kernels::Program::kNone;
+
+  explicit PhaseList(Step& step);
+
+  Step& step() const { return step_; }
+
+  /// The value that the next part reads: from a graph, or back to one.
+  void start(const array& x);
+  array take();
+  Slot value() const { return value_; }
+  void set_value(Slot slot) { value_ = slot; }
+
+  /// What a part that ends a block adds to its result; set by the block.
+  Slot residual() const { return residual_; }
+
+  // Each reads the value and puts its own in place; false: it cannot be said here.
+  bool lookup(const Embedding& table);
+  bool add_lookup(const Embedding& table);  // of positions
+  /// The norm goes into the product that follows.
+  bool norm(const Norm& norm);
+  bool linear(const Linear& linear, Slot residual = kNone, Activation activation = Activation::none,
+              std::vector<int> rows = {});
+  bool gated(const GatedLinear& linear, Activation activation);
+  struct Attended {
+    int slot;  // of the state's keys and values
+    float scale, softcap;
+    std::optional<array> sinks;
+  };
+  bool attend(const HeadPlan& plan, const Attended& options);
+  /// value = base + norm(value); without a norm the sum.
+  bool add(Slot base, const Norm* norm);
+
+  /// Runs `say`, which may call the functions above; undone unless it returns true.
+  template <class Say>
+  bool whole(Slot residual, const Say& say) {
+    const auto mark = program_->mark();
+    const Slot value = value_;
+    const auto pending = pending_;
+    const auto angles = angles_;
+    residual_ = residual;
+    const bool said = say();
+    residual_ = kNone;
+    if (said) return true;
+    program_->back_to(mark);
+    value_ = value;
+    pending_ = pending;
+    angles_ = angles;
+    return false;
+  }
+
+ private:
+  Slot angles(const Rope& rope);
+  void settle();  // a pending norm becomes an operation of its own
+
+  Step& step_;
+  std::shared_ptr<kernels::Program> program_;
+  Slot value_ = kNone, residual_ = kNone;
+  std::optional<kernels::NormForm> pending_;
+  std::vector<std::pair<const void*, Slot>> angles_;  // of each rotation, once a program
+};
+
+}  // namespace mlxcel
