@@ -51,10 +51,10 @@ size_t panel_row_bytes(PanelKind kind, int columns) {
 
 /// `rows`: the most that a job of the batch has.
 PanelKind panel_of(const Segment& segment, const Matrix::Storage& weights, Precision precision, int rows) {
-  if (segment.dense || precision == Precision::exact) return kFloatPanel;
+  if (segment.dense || precision == Precision::exact || segment.layout.code == kFloat8) return kFloatPanel;
   if (precision == Precision::fast)
-    return weights.bodies->bytes_serve(segment.layout.width) ? kBytePanel : kPairPanel;
-  return segment.layout.width == 4 && rows <= weights.bodies->most_planes ? kPlanePanel : kPairPanel;
+    return weights.bodies->bytes_serve(segment.layout.code) ? kBytePanel : kPairPanel;
+  return segment.layout.code == kCode4 && rows <= weights.bodies->most_planes ? kPlanePanel : kPairPanel;
 }
 
 /// What a norm does to a row, bit for bit as elementwise.h does it.
@@ -288,7 +288,7 @@ class Products::Plan final : public PhaseWork {
         if (last) fetch_output(w, t);
         bodies_->tile(scratch,
                      w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
-                     t.count, n, w.kind == kBytePanel, w.sums(t));
+                     t.count, n, w.kind == kBytePanel, layout.kind == kE4m3, w.sums(t));
         if (last) finish(w, t);
       }
     }

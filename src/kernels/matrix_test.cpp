@@ -57,6 +57,13 @@ Weight quantized_weight(const Shape& shape, QuantFormat format, mx::Dtype dtype,
   return {"w" + std::to_string(seed), shape, array(code.begin(), words, mx::uint32), scales, biases, format};
 }
 
+/// A weight in one of the float formats, every code and sign among its values.
+Weight float_weight(const Shape& shape, const QuantFormat& format, int seed) {
+  const auto planes =
+      mx::quantize(random_array(shape, seed, 0.3f), format.group_size, format.bits, to_string(format.mode));
+  return {"f" + std::to_string(seed), shape, evaluated(planes[0]), evaluated(planes[1]), std::nullopt, format};
+}
+
 Weight dense_weight(const Shape& shape, mx::Dtype dtype, int seed) {
   return {"d" + std::to_string(seed),
           shape,
@@ -139,6 +146,8 @@ const QuantFormat kFormats[] = {
     {QuantMode::affine, 4, 32}, {QuantMode::affine, 4, 64},  {QuantMode::affine, 4, 128},
     {QuantMode::affine, 8, 32}, {QuantMode::affine, 8, 128}, {QuantMode::affine, 2, 64},
     {QuantMode::affine, 3, 32}, {QuantMode::affine, 5, 32},  {QuantMode::affine, 6, 64}};
+const QuantFormat kFloatFormats[] = {
+    {QuantMode::mxfp4, 4, 32}, {QuantMode::nvfp4, 4, 16}, {QuantMode::mxfp8, 8, 32}};
 const mx::Dtype kFloats[] = {mx::float16, mx::bfloat16, mx::float32};
 
 TEST(Matrix, UnpackGivesBackWhatWasPacked) {
@@ -162,6 +171,15 @@ TEST(Matrix, UnpackGivesBackWhatWasPacked) {
           EXPECT_TRUE(mx::array_equal(*is.biases, *was.biases).item<bool>());
         }
       }
+    for (const QuantFormat& format : kFloatFormats) {
+      const Weight w = float_weight({21, 128}, format, seed++);
+      const Matrix m = one(w);
+      const auto back = m.unpack();
+      EXPECT_TRUE(back[0].format == w.format);
+      EXPECT_TRUE(mx::array_equal(back[0].data, w.data).item<bool>());
+      EXPECT_TRUE(mx::array_equal(*back[0].scales, *w.scales).item<bool>());
+      EXPECT_FALSE(back[0].biases);
+    }
     for (const mx::Dtype dtype : kFloats) {
       const Weight w = dense_weight({37, 51}, dtype, seed++);
       const auto back = one(w).unpack();
@@ -196,8 +214,84 @@ TEST(Matrix, ProductMatchesF64) {
         const Weight w = quantized_weight({43, 384}, format, dtype, seed++);
         for (const int tokens : {1, 3, 11}) check(w, tokens);
       }
+    for (const QuantFormat& format : kFloatFormats)
+      for (const int tokens : {1, 3, 7, 19}) {
+        SCOPED_TRACE(to_string(format.mode));
+        check(float_weight({43, 384}, format, seed++), tokens);
+      }
     for (const mx::Dtype dtype : kFloats)
       for (const int tokens : {1, 3, 11}) check(dense_weight({43, 77}, dtype, seed++), tokens);
+  });
+}
+
+/// No format takes more room than its file: rows that fill their blocks hold codes and scales, nothing else.
+TEST(Matrix, HoldsWhatTheFileHolds) {
+  on_each_isa([] {
+    const auto stored = [](const Weight& w) {
+      return w.data.nbytes() + w.scales->nbytes() + (w.biases ? w.biases->nbytes() : 0);
+    };
+    for (const QuantFormat& format : kFormats) {
+      const Weight w = quantized_weight({64, 256}, format, mx::float16, 50);
+      EXPECT_EQ(one(w).bytes(), stored(w)) << format.bits << " bits, group " << format.group_size;
+    }
+    for (const QuantFormat& format : kFloatFormats) {
+      const Weight w = float_weight({64, 256}, format, 51);
+      EXPECT_EQ(one(w).bytes(), stored(w)) << to_string(format.mode);
+    }
+  });
+}
+
+/// Every code under every scale, the extremes among them, as the format defines them.
+TEST(Matrix, FloatCodesKeepTheirValues) {
+  const Restore restore;
+  set_precision(Precision::exact);
+  on_each_isa([] {
+    for (const QuantFormat& format : kFloatFormats) {
+      SCOPED_TRACE(to_string(format.mode));
+      // Row r has scale r (rows whose scale is no number left out); its codes run through all values.
+      constexpr int kRows = 254, kColumns = 256;
+      std::vector<uint32_t> words(static_cast<size_t>(kRows) * kColumns * static_cast<size_t>(format.bits) / 32);
+      auto* const bytes = reinterpret_cast<uint8_t*>(words.data());
+      for (size_t i = 0; i < words.size() * 4; ++i) {
+        const auto code = static_cast<uint8_t>(i);
+        bytes[i] = format.mode == QuantMode::mxfp8 && (code & 0x7f) == 0x7f ? uint8_t{0} : code;
+      }
+      const int groups = kColumns / format.group_size;
+      std::vector<uint8_t> scales(static_cast<size_t>(kRows * groups));
+      for (int r = 0; r < kRows; ++r)
+        for (int g = 0; g < groups; ++g) {
+          // Scales near the ends of e8m0 make f32 overflow or denormal: kept to where products are normal.
+          const int e = 20 + (r + g) % 200;
+          const int f = (r + g) % 254;
+          scales[static_cast<size_t>(r * groups + g)] =
+              static_cast<uint8_t>(format.mode == QuantMode::nvfp4 ? (f == 0x7f ? 1 : f) : e);
+        }
+      const Weight w{"codes",
+                     {kRows, kColumns},
+                     array(words.begin(), {kRows, kColumns * format.bits / 32}, mx::uint32),
+                     array(scales.begin(), {kRows, groups}, mx::uint8),
+                     std::nullopt,
+                     format};
+      const Matrix m = one(w);
+      std::vector<int> id(kRows);
+      for (int i = 0; i < kRows; ++i) id[static_cast<size_t>(i)] = i;
+      const auto rows = values(take_rows(m, array(id.begin(), {kRows}, mx::int32)));
+      const auto want = dense_values(w);
+      // A product with one column's unit vector is that column's values: they pass through the bodies.
+      for (const int column : {0, 1, 6, 15, 16, 31, 37, 255}) {
+        std::vector<float> unit(kColumns, 0.0f);
+        unit[static_cast<size_t>(column)] = 1.0f;
+        for (const int tokens : {1, 9}) {
+          const auto got =
+              values(matmul(mx::broadcast_to(array(unit.begin(), {1, kColumns}, mx::float32), {tokens, kColumns}), m));
+          for (int r = 0; r < kRows; ++r) {
+            const size_t at = static_cast<size_t>(r) * kColumns + static_cast<size_t>(column);
+            ASSERT_EQ(got[static_cast<size_t>(r)], static_cast<float>(want[at])) << r << " " << column;
+            ASSERT_EQ(rows[at], static_cast<float>(want[at])) << r << " " << column;
+          }
+        }
+      }
+    }
   });
 }
 
@@ -209,6 +303,10 @@ TEST(Matrix, RowsDoNotDependOnTheirNeighbours) {
     const Weight weights[] = {quantized_weight({83, 640}, {QuantMode::affine, 4, 32}, mx::float16, 301),
                               quantized_weight({40, 640}, {QuantMode::affine, 8, 64}, mx::bfloat16, 302),
                               quantized_weight({40, 640}, {QuantMode::affine, 6, 128}, mx::float32, 303),
+                              quantized_weight({40, 640}, {QuantMode::affine, 3, 64}, mx::float16, 307),
+                              float_weight({40, 640}, kFloatFormats[0], 308),
+                              float_weight({40, 640}, kFloatFormats[1], 309),
+                              float_weight({40, 640}, kFloatFormats[2], 310),
                               dense_weight({50, 643}, mx::bfloat16, 304),
                               dense_weight({50, 643}, mx::float16, 305),
                               dense_weight({50, 643}, mx::float32, 306)};

@@ -21,9 +21,56 @@ bool is_float(mx::Dtype dtype) {
 ElementKind kind_of(mx::Dtype dtype) {
   return dtype == mx::float32 ? kF32 : dtype == mx::float16 ? kF16 : kBf16;
 }
-size_t size_of_kind(ElementKind kind) { return kind == kF32 ? 4 : 2; }
+size_t size_of_kind(ElementKind kind) {
+  switch (kind) {
+    case kF32:
+      return 4;
+    case kE8m0:
+    case kE4m3:
+      return 1;
+    default:
+      return 2;
+  }
+}
 
-bool is_affine(const Weight& weight) { return weight.format && weight.format->mode == QuantMode::affine; }
+CodeKind code_of(const QuantFormat& format) {
+  switch (format.mode) {
+    case QuantMode::mxfp4:
+    case QuantMode::nvfp4:
+      return kFloat4;
+    case QuantMode::mxfp8:
+      return kFloat8;
+    case QuantMode::affine:
+      break;
+  }
+  switch (format.bits) {
+    case 2:
+      return kCode2;
+    case 3:
+      return kCode3;
+    case 4:
+      return kCode4;
+    case 5:
+      return kCode5;
+    case 6:
+      return kCode6;
+    default:
+      return kCode8;
+  }
+}
+
+ElementKind scale_kind(const Weight& weight) {
+  switch (weight.format->mode) {
+    case QuantMode::affine:
+      return kind_of(weight.scales->dtype());
+    case QuantMode::nvfp4:
+      return kE4m3;
+    default:
+      return kE8m0;
+  }
+}
+
+bool is_affine(const CodeLayout& layout) { return layout.code != kFloat4 && layout.code != kFloat8; }
 
 /// An evaluated array row by row, copied only where it is strided.
 struct Plane {
@@ -66,35 +113,61 @@ void write_codes(const uint8_t* code, int bits, uint8_t* to) {
   }
 }
 
-int word_width(int bits) { return bits <= 4 ? 4 : 8; }
+/// The low bits of a code that lie in a lane's first words, and the high ones behind them.
+struct Parts {
+  int low, high;
+};
+Parts parts_of(CodeKind code) {
+  switch (code) {
+    case kCode2:
+      return {2, 0};
+    case kCode3:
+      return {2, 1};
+    case kCode5:
+      return {4, 1};
+    case kCode6:
+      return {4, 2};
+    default:
+      return {4, 0};
+  }
+}
+bool of_bytes(CodeKind code) { return code == kCode8 || code == kFloat8; }
 
-/// 32 codes as the `width` words of one lane.
-void to_words(const uint8_t* code, int width, uint32_t* word) {
-  if (width == 4) {
-    for (int q = 0; q < 4; ++q) {
-      uint32_t w = 0;
-      for (int j = 0; j < 4; ++j)
-        w |= static_cast<uint32_t>(code[8 * q + 2 * j]) << (4 * j) |
-             static_cast<uint32_t>(code[8 * q + 2 * j + 1]) << (16 + 4 * j);
-      word[q] = w;
-    }
-  } else {
+/// The bits [from, from + bits) of 32 codes as words of pairs: code 2i in the low half of a word, 2i + 1 in
+/// the high half.
+void put_pairs(const uint8_t* code, int from, int bits, uint32_t* word) {
+  const int per_word = 16 / bits;
+  std::memset(word, 0, sizeof(uint32_t) * static_cast<size_t>(bits));
+  for (int i = 0; i < kChunk; ++i) {
+    const uint32_t part = (static_cast<uint32_t>(code[i]) >> from) & ((1u << bits) - 1u);
+    word[i / 2 / per_word] |= part << (bits * (i / 2 % per_word) + 16 * (i % 2));
+  }
+}
+void get_pairs(const uint32_t* word, int from, int bits, uint8_t* code) {
+  const int per_word = 16 / bits;
+  for (int i = 0; i < kChunk; ++i) {
+    const uint32_t part = word[i / 2 / per_word] >> (bits * (i / 2 % per_word) + 16 * (i % 2));
+    code[i] = static_cast<uint8_t>(code[i] | (part & ((1u << bits) - 1u)) << from);
+  }
+}
+
+/// 32 codes as the words of one lane.
+void to_words(const uint8_t* code, CodeKind kind, uint32_t* word) {
+  if (of_bytes(kind)) {
     for (int q = 0; q < 8; ++q) {
       const uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
       word[q] = static_cast<uint32_t>(c[0]) | static_cast<uint32_t>(c[4]) << 8 |
                 static_cast<uint32_t>(c[1]) << 16 | static_cast<uint32_t>(c[5]) << 24;
     }
+    return;
   }
+  const Parts parts = parts_of(kind);
+  put_pairs(code, 0, parts.low, word);
+  if (parts.high) put_pairs(code, parts.low, parts.high, word + parts.low);
 }
 
-void from_words(const uint32_t* word, int width, uint8_t* code) {
-  if (width == 4) {
-    for (int q = 0; q < 4; ++q)
-      for (int j = 0; j < 4; ++j) {
-        code[8 * q + 2 * j] = static_cast<uint8_t>(word[q] >> (4 * j) & 15u);
-        code[8 * q + 2 * j + 1] = static_cast<uint8_t>(word[q] >> (16 + 4 * j) & 15u);
-      }
-  } else {
+void from_words(const uint32_t* word, CodeKind kind, uint8_t* code) {
+  if (of_bytes(kind)) {
     for (int q = 0; q < 8; ++q) {
       uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
       c[0] = static_cast<uint8_t>(word[q]);
@@ -102,7 +175,12 @@ void from_words(const uint32_t* word, int width, uint8_t* code) {
       c[1] = static_cast<uint8_t>(word[q] >> 16);
       c[5] = static_cast<uint8_t>(word[q] >> 24);
     }
+    return;
   }
+  const Parts parts = parts_of(kind);
+  std::memset(code, 0, kChunk);
+  get_pairs(word, 0, parts.low, code);
+  if (parts.high) get_pairs(word + parts.low, parts.low, parts.high, code);
 }
 
 /// The words of 32 4-bit codes as MLX stores them: even nibbles to the low half, odd to the high half.
@@ -114,8 +192,8 @@ uint32_t spread_nibbles(uint32_t w) {
   return squeeze(w & 0x0f0f0f0fu) | squeeze(w >> 4 & 0x0f0f0f0fu) << 16;
 }
 
-void chunk_words(const uint8_t* codes, int bits, uint32_t* word) {
-  if (bits == 4) {
+void chunk_words(const uint8_t* codes, CodeKind kind, uint32_t* word) {
+  if (words_of(kind) == 4) {
     for (int q = 0; q < 4; ++q) {
       uint32_t w;
       std::memcpy(&w, codes + 4 * q, 4);
@@ -124,20 +202,21 @@ void chunk_words(const uint8_t* codes, int bits, uint32_t* word) {
     return;
   }
   uint8_t code[kChunk];
-  read_codes(codes, bits, code);
-  to_words(code, word_width(bits), word);
+  read_codes(codes, words_of(kind), code);
+  to_words(code, kind, word);
 }
 
 /// Offsets inside a quantised block.
 struct BlockMap {
   explicit BlockMap(const CodeLayout& layout, int block_rows)
-      : width(layout.width),
+      : width(words_of(layout.code)),
         group_chunks(layout.group / kChunk),
         lanes(block_rows / 2),
+        halves(layout.kind == kE4m3 ? 2 : 1),
         element(size_of_kind(layout.kind)) {
     chunk_bytes = static_cast<size_t>(width) * static_cast<size_t>(block_rows) * 4;
-    group_bytes =
-        static_cast<size_t>(group_chunks) * chunk_bytes + 2 * static_cast<size_t>(block_rows) * element;
+    const size_t planes = layout.kind == kE8m0 ? 1 : 2;  // scales and biases, or the scales of two halves
+    group_bytes = static_cast<size_t>(group_chunks) * chunk_bytes + planes * static_cast<size_t>(block_rows) * element;
   }
   size_t word(int chunk, int row, int index) const {
     const size_t in_chunk =
@@ -147,19 +226,21 @@ struct BlockMap {
     return static_cast<size_t>(chunk / group_chunks) * group_bytes +
            static_cast<size_t>(chunk % group_chunks) * chunk_bytes + 4 * in_chunk;
   }
+  /// Of a group of the format: two of nvfp4's stand behind one group of the layout.
   size_t scale(int group, int row) const {
-    return static_cast<size_t>(group) * group_bytes + static_cast<size_t>(group_chunks) * chunk_bytes +
-           static_cast<size_t>(row) * element;
+    const auto half = static_cast<size_t>(group % halves) * 2 * static_cast<size_t>(lanes);
+    return static_cast<size_t>(group / halves) * group_bytes + static_cast<size_t>(group_chunks) * chunk_bytes +
+           (half + static_cast<size_t>(row)) * element;
   }
   size_t bias(int group, int row) const {
     return scale(group, row) + 2 * static_cast<size_t>(lanes) * element;
   }
 
-  int width, group_chunks, lanes;
+  int width, group_chunks, lanes, halves;
   size_t element, chunk_bytes, group_bytes;
 };
 
-// ---- The float formats, whose values bf16 holds exactly ------------------------------------------
+// ---- The float formats -----------------------------------------------------------------------------
 
 float e4m3(uint8_t v) {
   const int exponent = v >> 3 & 15, mantissa = v & 7;
@@ -172,24 +253,6 @@ float e8m0(uint8_t v) { return v == 255 ? std::nanf("") : std::ldexp(1.0f, v - 1
 float e2m1(uint8_t v) {
   constexpr float kValue[8] = {0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f};
   return v & 8 ? -kValue[v & 7] : kValue[v & 7];
-}
-
-/// False if a value is beyond bf16 (an mxfp8 code under 2^-133).
-bool decode_float_row(const QuantFormat& format, const uint8_t* codes, const uint8_t* scales, int columns,
-                      uint16_t* out) {
-  bool exact = true;
-  for (int k = 0; k < columns; ++k) {
-    const uint8_t scale = scales[k / format.group_size];
-    const float s = format.mode == QuantMode::nvfp4 ? e4m3(scale) : e8m0(scale);
-    const float v =
-        format.mode == QuantMode::mxfp8 ? e4m3(codes[k]) : e2m1(codes[k / 2] >> (4 * (k % 2)) & 15);
-    const float value = v * s;
-    uint32_t bits;
-    std::memcpy(&bits, &value, 4);
-    exact = exact && ((bits & 0xffffu) == 0 || value != value);
-    out[k] = static_cast<uint16_t>(bits >> 16);
-  }
-  return exact;
 }
 
 /// A weight's planes, ready to be read by row.
@@ -206,36 +269,26 @@ struct Reader {
 void pack_quantized(const Segment& segment, const Reader& reader, size_t row, uint8_t* block, int place) {
   const CodeLayout& layout = segment.layout;
   const BlockMap map(layout, segment.block_rows);
-  const int bits = reader.weight.format->bits;
   const uint8_t* codes = reader.data.row(row);
   uint32_t word[8];
-  for (int chunk = 0; chunk < layout.columns / kChunk; ++chunk, codes += 4 * bits) {
-    chunk_words(codes, bits, word);
-    for (int q = 0; q < layout.width; ++q) std::memcpy(block + map.word(chunk, place, q), word + q, 4);
+  for (int chunk = 0; chunk < layout.columns / kChunk; ++chunk, codes += 4 * map.width) {
+    chunk_words(codes, layout.code, word);
+    for (int q = 0; q < map.width; ++q) std::memcpy(block + map.word(chunk, place, q), word + q, 4);
   }
-  for (int g = 0; g < layout.columns / layout.group; ++g) {
-    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + static_cast<size_t>(g) * map.element,
-                map.element);
-    std::memcpy(block + map.bias(g, place), reader.biases->row(row) + static_cast<size_t>(g) * map.element,
-                map.element);
+  for (int g = 0; g < layout.columns / reader.weight.format->group_size; ++g) {
+    const size_t at = static_cast<size_t>(g) * map.element;
+    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + at, map.element);
+    if (reader.biases) std::memcpy(block + map.bias(g, place), reader.biases->row(row) + at, map.element);
   }
 }
 
-bool pack_dense(const Segment& segment, const Reader& reader, size_t row, int columns, uint8_t* block,
+void pack_dense(const Segment& segment, const Reader& reader, size_t row, int columns, uint8_t* block,
                 int place) {
   const size_t element = size_of_kind(segment.kind);
   const uint8_t* from = reader.data.row(row);
-  std::vector<uint16_t> decoded;
-  bool exact = true;
-  if (reader.weight.format) {
-    decoded.resize(static_cast<size_t>(columns));
-    exact = decode_float_row(*reader.weight.format, from, reader.scales->row(row), columns, decoded.data());
-    from = reinterpret_cast<const uint8_t*>(decoded.data());
-  }
   for (int k = 0; k < columns; ++k)
     std::memcpy(block + (static_cast<size_t>(k) * kDenseRows + static_cast<size_t>(place)) * element,
                 from + static_cast<size_t>(k) * element, element);
-  return exact;
 }
 
 /// Whether two weights can lie in one segment.
@@ -248,6 +301,8 @@ bool same_format(const Weight& a, const Weight& b) {
 int out_rows(const Weight& weight) { return weight.shape[weight.shape.size() - 2]; }
 
 float element_value(ElementKind kind, const uint8_t* p) {
+  if (kind == kE8m0) return e8m0(*p);
+  if (kind == kE4m3) return e4m3(*p);
   if (kind == kF32) {
     float v;
     std::memcpy(&v, p, 4);
@@ -353,28 +408,25 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
         storage.segments.empty() ? 0 : storage.segments.back().column0 + storage.segments.back().rows;
     for (size_t i = first; i < last; ++i) {
       const int half = fused && i == 1 ? 1 : 0;
-      const bool affine = is_affine(weights[i]);
       storage.sources.push_back({.name = weights[i].name,
                                  .shape = weights[i].shape,
-                                 .format = affine ? weights[i].format : std::nullopt,
-                                 .dtype = affine              ? weights[i].scales->dtype()
-                                          : weights[i].format ? mx::bfloat16
-                                                              : weights[i].data.dtype(),
+                                 .format = weights[i].format,
+                                 .dtype = weights[i].format ? weights[i].scales->dtype() : weights[i].data.dtype(),
                                  .segment = static_cast<int>(storage.segments.size()),
                                  .row0 = half ? 0 : segment.rows,
                                  .half = half});
       if (!half) segment.rows += out_rows(weights[i]);
     }
-    segment.dense = !is_affine(head);
+    segment.dense = !head.format;
     if (segment.dense) {
-      segment.kind = head.format ? kBf16 : kind_of(head.data.dtype());
+      segment.kind = kind_of(head.data.dtype());
       segment.block_rows = kDenseRows;
       segment.block_bytes = static_cast<size_t>(storage.columns) * kDenseRows * size_of_kind(segment.kind);
     } else {
-      segment.layout = {word_width(head.format->bits), head.format->group_size, kind_of(head.scales->dtype()),
+      segment.layout = {code_of(*head.format), std::max(head.format->group_size, kChunk), scale_kind(head),
                         storage.columns};
       segment.block_rows = 2 * storage.bodies->lanes;
-      segment.block_bytes = static_cast<size_t>(storage.columns / head.format->group_size) *
+      segment.block_bytes = static_cast<size_t>(storage.columns / segment.layout.group) *
                             BlockMap(segment.layout, segment.block_rows).group_bytes;
     }
     const int per_block = segment.gated ? segment.block_rows / 2 : segment.block_rows;
@@ -386,7 +438,6 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
     for (size_t i = first; i < last; ++i) readers.emplace_back(weights[i]);
     const size_t source0 = storage.sources.size() - readers.size();
     const int total = static_cast<int>(experts) * segment.blocks;
-    std::atomic<bool> exact{true};
     WorkerPool::shared().run([&](int worker, int width) {
       const auto [begin, end] = share(total, worker, width);
       for (int index = begin; index < end; ++index) {
@@ -402,17 +453,14 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
             const auto place = segment.place(source.row0 + row, source.half);
             const size_t at =
                 static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
-            if (!segment.dense)
+            if (segment.dense)
+              pack_dense(segment, readers[i], at, storage.columns, to, place.row);
+            else
               pack_quantized(segment, readers[i], at, to, place.row);
-            else if (!pack_dense(segment, readers[i], at, storage.columns, to, place.row))
-              exact.store(false);
           }
         }
       }
     });
-    if (!exact.load())
-      fail(ErrorKind::bad_checkpoint, "{}: a value is too small for bf16, in which {} is kept", head.name,
-           to_string(head.format->mode));
     storage.segments.push_back(std::move(segment));
   }
 }
@@ -452,25 +500,27 @@ std::vector<Weight> unpack(const Matrix::Storage& storage) {
       continue;
     }
     const BlockMap map(segment.layout, segment.block_rows);
-    const int bits = source.format->bits, groups = columns / segment.layout.group;
+    const int bits = source.format->bits, groups = columns / source.format->group_size;
     Shape words = source.shape, planes = source.shape;
     words.back() = columns / 32 * bits;
     planes.back() = groups;
     array data = make(words, mx::uint32);
-    array scales = make(planes, source.dtype), biases = make(planes, source.dtype);
+    array scales = make(planes, source.dtype);
+    std::optional<array> biases;
+    if (is_affine(segment.layout)) biases = make(planes, source.dtype);
     each_row([&](size_t row, const uint8_t* block, int place) {
       auto* to = reinterpret_cast<uint8_t*>(data.data<char>()) + row * static_cast<size_t>(words.back()) * 4;
       for (int chunk = 0; chunk < columns / kChunk; ++chunk, to += 4 * bits) {
         uint32_t word[8];
         uint8_t code[kChunk];
         for (int q = 0; q < map.width; ++q) std::memcpy(word + q, block + map.word(chunk, place, q), 4);
-        from_words(word, map.width, code);
+        from_words(word, segment.layout.code, code);
         write_codes(code, bits, to);
       }
       for (int g = 0; g < groups; ++g) {
         const size_t at = (row * static_cast<size_t>(groups) + static_cast<size_t>(g)) * map.element;
         std::memcpy(scales.data<char>() + at, block + map.scale(g, place), map.element);
-        std::memcpy(biases.data<char>() + at, block + map.bias(g, place), map.element);
+        if (biases) std::memcpy(biases->data<char>() + at, block + map.bias(g, place), map.element);
       }
     });
     out.push_back({source.name, source.shape, data, scales, biases, source.format});
@@ -494,15 +544,25 @@ void decode_row(const Matrix::Storage& storage, int row, float* out) {
     return;
   }
   const BlockMap map(segment.layout, segment.block_rows);
+  const CodeLayout& layout = segment.layout;
   for (int chunk = 0; chunk < columns / kChunk; ++chunk) {
     uint32_t word[8];
     uint8_t code[kChunk];
     for (int q = 0; q < map.width; ++q) std::memcpy(word + q, block + map.word(chunk, place.row, q), 4);
-    from_words(word, map.width, code);
-    const int group = chunk / map.group_chunks;
-    const float scale = element_value(segment.layout.kind, block + map.scale(group, place.row));
-    const float bias = element_value(segment.layout.kind, block + map.bias(group, place.row));
-    for (int i = 0; i < kChunk; ++i) out[chunk * kChunk + i] = static_cast<float>(code[i]) * scale + bias;
+    from_words(word, layout.code, code);
+    float* const to = out + chunk * kChunk;
+    if (is_affine(layout)) {
+      const int group = chunk / map.group_chunks;
+      const float scale = element_value(layout.kind, block + map.scale(group, place.row));
+      const float bias = element_value(layout.kind, block + map.bias(group, place.row));
+      for (int i = 0; i < kChunk; ++i) to[i] = static_cast<float>(code[i]) * scale + bias;
+      continue;
+    }
+    for (int i = 0; i < kChunk; ++i) {
+      const int group = chunk * map.halves + i * map.halves / kChunk;
+      const float scale = element_value(layout.kind, block + map.scale(group, place.row));
+      to[i] = (layout.code == kFloat4 ? e2m1(code[i]) : e4m3(code[i])) * scale;
+    }
   }
 }
 

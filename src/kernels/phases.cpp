@@ -42,12 +42,14 @@ struct alignas(64) Share {
   }
 };
 
+std::atomic<bool> share_all{false};
+
 class Progress {
  public:
   Progress(const std::vector<Phase>& phases, Share* shares, int width)
       : phases_(phases), shares_(shares), width_(width) {}
 
-  void work(int worker) {
+  void work(int worker) noexcept {
     const auto count = static_cast<uint32_t>(phases_.size());
     for (uint32_t p = current_.load(std::memory_order_acquire); p < count;
          p = std::max(p + 1, current_.load(std::memory_order_acquire))) {
@@ -90,10 +92,12 @@ class Progress {
 
 }  // namespace
 
+void share_everything(bool on) { share_all.store(on); }
+
 void run_phases(const std::vector<Phase>& phases, bool serial) {
   if (phases.empty()) return;
   auto& pool = WorkerPool::shared();
-  if (serial || pool.width() == 1) {
+  if ((serial && !share_all.load(std::memory_order_relaxed)) || pool.width() == 1) {
     for (const Phase& phase : phases) phase.work->run(phase.part, 0, 0, phase.tasks);
     return;
   }

@@ -28,4 +28,7 @@ struct Phase {
 /// the others'. `serial`: everything on this thread, for work too small to share.
 void run_phases(const std::vector<Phase>& phases, bool serial = false);
 
+/// Tests: share even work too small to be worth it.
+void share_everything(bool on);
+
 }  // namespace mlxcel::kernels

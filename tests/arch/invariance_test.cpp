@@ -9,6 +9,7 @@
 
 #include "kernels/isa/dispatch.h"
 #include "kernels/matrix.h"
+#include "kernels/phases.h"
 #include "network.h"
 #include "nn/phases.h"
 
@@ -29,12 +30,14 @@ class Setting {
     set_kernel_mode(KernelMode::native);
     kernels::set_isa(isa);
     kernels::set_precision(precision);
+    kernels::share_everything(true);
   }
   ~Setting() {
     set_kernel_mode(mode_);
     kernels::set_isa(isa_);
     kernels::set_precision(precision_);
     set_fusing(true);
+    kernels::share_everything(false);
   }
   Setting(const Setting&) = delete;
   Setting& operator=(const Setting&) = delete;

@@ -101,6 +101,20 @@ TEST_F(SmolLm2, exact_within_2e_3_and_high_within_0_02) {
   EXPECT_NEAR(default_found.perplexity, reference.at("perplexity").get<double>(), 2e-2);
 }
 
+TEST_F(SmolLm2, fast_keeps_the_quality_of_eight_bit_activations) {
+  const Json reference = fixture("smollm2_logprobs.json");
+  const Rows exact = prose_logits(path_, {.precision = Precision::exact, .kv = mx::float16}, reference, 300);
+  const Rows fast = prose_logits(path_, {.precision = Precision::fast, .kv = mx::float16}, reference, 300);
+  const auto found = compare(fast, reference);
+  const double divergence = mean_divergence(exact, fast);
+  fmt::print("[ measured ] SmolLM2 fast, f16 KV: {:.1e}, mean KL {:.1e}, perplexity {:.4f}\n", found.largest,
+             divergence, found.perplexity);
+  EXPECT_LE(found.largest, 2.0);
+  EXPECT_LE(divergence, 3e-3);
+  EXPECT_GT(divergence, 1e-6);  // or the setting has no effect
+  EXPECT_NEAR(found.perplexity, reference.at("perplexity").get<double>(), 0.2);
+}
+
 TEST_F(SmolLm2, the_plain_graph_within_2e_3) {
   // MLX on a CPU is slow: twenty tokens.
   const Json reference = fixture("smollm2_logprobs.json");

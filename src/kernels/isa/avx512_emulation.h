@@ -11,6 +11,7 @@
 typedef float __m512 __attribute__((vector_size(64)));
 typedef int32_t __m512i __attribute__((vector_size(64)));
 typedef int32_t __m256i __attribute__((vector_size(32)));
+typedef int32_t __m128i __attribute__((vector_size(16)));
 using __mmask16 = uint16_t;
 enum { _CMP_LT_OQ = 17, _MM_FROUND_TO_NEAREST_INT = 0 };
 
@@ -81,6 +82,47 @@ inline __m512i _mm512_srli_epi16(__m512i a, unsigned n) {
   auto lanes = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(a);
   for (auto& lane : lanes.v) lane = static_cast<uint16_t>(lane >> n);
   return avx512_emulation::reinterpret<__m512i>(lanes);
+}
+inline __m512i _mm512_srai_epi32(__m512i a, unsigned n) { return a >> static_cast<int>(n); }
+inline __m512i _mm512_set1_epi16(int16_t v) {
+  avx512_emulation::Lanes16 lanes;
+  for (auto& lane : lanes.v) lane = static_cast<uint16_t>(v);
+  return avx512_emulation::reinterpret<__m512i>(lanes);
+}
+inline __m512i _mm512_set4_epi32(int d, int c, int b, int a) {
+  __m512i r{};
+  for (int i = 0; i < 16; i += 4) {
+    r[i] = a;
+    r[i + 1] = b;
+    r[i + 2] = c;
+    r[i + 3] = d;
+  }
+  return r;
+}
+inline __m512i _mm512_sub_epi16(__m512i a, __m512i b) {
+  auto x = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(a);
+  const auto y = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(b);
+  for (int i = 0; i < 32; ++i) x.v[i] = static_cast<uint16_t>(x.v[i] - y.v[i]);
+  return avx512_emulation::reinterpret<__m512i>(x);
+}
+inline __m512i _mm512_shuffle_epi8(__m512i a, __m512i b) {
+  const auto x = avx512_emulation::reinterpret<avx512_emulation::Bytes>(a),
+             y = avx512_emulation::reinterpret<avx512_emulation::Bytes>(b);
+  avx512_emulation::Bytes r;
+  for (int i = 0; i < 64; ++i) r.v[i] = y.v[i] & 0x80 ? 0 : x.v[i / 16 * 16 + (y.v[i] & 15)];
+  return avx512_emulation::reinterpret<__m512i>(r);
+}
+inline __m128i _mm_loadu_si128(const __m128i* p) {
+  __m128i v;
+  std::memcpy(&v, p, 16);
+  return v;
+}
+inline __m512i _mm512_cvtepu8_epi32(__m128i a) {
+  __m512i r{};
+  uint8_t byte[16];
+  std::memcpy(byte, &a, 16);
+  for (int i = 0; i < 16; ++i) r[i] = byte[i];
+  return r;
 }
 inline __m512i _mm512_dpwssd_epi32(__m512i sum, __m512i a, __m512i b) {
   const auto x = avx512_emulation::reinterpret<avx512_emulation::Lanes16>(a),

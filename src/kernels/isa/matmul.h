@@ -3,9 +3,13 @@
 //
 // Packed quantised block: 2 * lanes rows (two vectors of rows; in a gated matrix gate rows then up rows).
 // Along K, for every group of the format: for each 32 columns the words of vector 0, then of vector 1; after
-// the group's words its scales (vector 0, 1), then its biases, in the file's own type.
-//   4-bit word: bits 4j..4j+3 hold column 8q + 2j, bits 16 + 4j.. column 8q + 2j + 1 (j < 4), 4 words a lane.
+// the group's words its scales (vector 0, 1), then its biases, in the file's own type. The float formats have
+// no biases; nvfp4's groups of 16 go two by two, the scales of both behind 32 columns.
 //   8-bit words 2q + h, h < 2: bytes 0, 2 hold columns 8q + 2h, 8q + 2h + 1, bytes 1, 3 those 4 further.
+//   4-bit words: of word q bits 4j..4j+3 hold column 8q + 2j, bits 16 + 4j.. column 8q + 2j + 1 (j < 4).
+//   2-bit and 1-bit words in the same way, 16 and 32 columns a word.
+//   3, 5 and 6 bits: the words of the low 2, 4, 4 bits of each code, then those of its high 1, 1, 2 bits.
+// A lane so has as many words as a code has bits.
 // So masks give pairs of int16, or quads of bytes in the order (0, 4, 1, 5), (2, 6, 3, 7) of each 8 columns.
 // Packed dense block: [K][kDenseRows] in the file's own type (gated: half gate, half up rows).
 // Activation panel of a tile of `count` tokens, per 32 columns: 16 pairs of int16 (or 8 quads of int8) for
@@ -17,7 +21,14 @@
 
 namespace mlxcel::kernels {
 
-enum ElementKind : int { kF32, kF16, kBf16 };
+enum ElementKind : int { kF32, kF16, kBf16, kE8m0, kE4m3 };  // the last two: scales of one byte
+/// What a code stands for: an unsigned integer of so many bits, e2m1, e4m3.
+enum CodeKind : int { kCode2, kCode3, kCode4, kCode5, kCode6, kCode8, kFloat4, kFloat8 };
+/// Words of a lane for 32 columns: the bits of a code.
+constexpr int words_of(CodeKind code) {
+  constexpr int kWords[] = {2, 3, 4, 5, 6, 8, 4, 8};
+  return kWords[code];
+}
 
 constexpr int kDenseRows = 32;
 constexpr int kChunk = 32;  // columns that share an activation scale
@@ -26,9 +37,9 @@ constexpr int kLimit16 = 32639;
 
 /// How a quantised matrix lies in its blocks.
 struct CodeLayout {
-  int width;         // 4 or 8 bits
-  int group;         // columns that share a weight scale: a multiple of 32
-  ElementKind kind;  // of scales and biases
+  CodeKind code;
+  int group;         // columns whose scales stand together: a multiple of 32
+  ElementKind kind;  // of scales, and of biases where the code is an integer
   int columns;
 };
 
@@ -70,11 +81,13 @@ struct MatmulBodies {
   /// The block's chunks [first, last) (whole groups) spread to int16 (or bytes) with f32 scales, for `tile`.
   void (*spread)(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
                  uint8_t* scratch);
-  /// acc += scratch * panel over `chunks`, both from their first chunk.
-  void (*tile)(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, float* acc);
+  /// acc += scratch * panel over `chunks`, both from their first chunk. `halves`: each half of a chunk has
+  /// scales of its own.
+  void (*tile)(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, bool halves,
+               float* acc);
   size_t spread_size;  // bytes of a chunk in `scratch`, at most
-  /// Whether int8 panels serve this width of codes.
-  bool (*bytes_serve)(int width);
+  /// Whether int8 panels serve these codes.
+  bool (*bytes_serve)(CodeKind code);
 
   /// The block's columns of chunks [first, last) as f32 [column][2 * lanes].
   void (*expand)(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch);

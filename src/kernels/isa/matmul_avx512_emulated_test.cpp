@@ -10,6 +10,7 @@
 #include "kernels/isa/rowwise_body.h"
 
 #include <gtest/gtest.h>
+#include <mlx/ops.h>
 #include <mlx/transforms.h>
 
 #include <random>
@@ -78,7 +79,7 @@ std::vector<float> product(const Matrix::Storage& storage, const float* x, int t
 
 TEST(EmulatedAvx512, AgreesWithTheGenericBodies) {
   ASSERT_EQ(kMatmul.lanes, 16);
-  for (const int bits : {4, 8, 3})
+  for (const int bits : {2, 3, 4, 5, 6, 8})
     for (const mx::Dtype dtype : {mx::float16, mx::bfloat16, mx::float32}) {
       const Weight weights[] = {random_weight(37, 128, bits, 64, dtype, 1),
                                 random_weight(37, 128, bits, 64, dtype, 2)};
@@ -101,6 +102,30 @@ TEST(EmulatedAvx512, AgreesWithTheGenericBodies) {
         }
       }
     }
+}
+
+TEST(EmulatedAvx512, FloatFormatsAgreeWithTheGenericBodies) {
+  for (const QuantFormat& format : {QuantFormat{QuantMode::mxfp4, 4, 32}, QuantFormat{QuantMode::nvfp4, 4, 16},
+                                    QuantFormat{QuantMode::mxfp8, 8, 32}}) {
+    const auto v = random_values(37 * 128, 8);
+    auto planes = mx::quantize(array(v.begin(), {37, 128}, mx::float32), format.group_size, format.bits,
+                               to_string(format.mode));
+    mx::eval(planes);
+    const Weight w{"f", {37, 128}, planes[0], planes[1], std::nullopt, format};
+    const auto wide = packed(std::span(&w, 1), false, kMatmul),
+               narrow = packed(std::span(&w, 1), false, kernels::matmul_generic());
+    EXPECT_TRUE(mx::array_equal(kernels::unpack(wide)[0].data, w.data).item<bool>());
+    const auto x = random_values(20 * 128, 9);
+    for (const Precision precision : {Precision::high, Precision::fast, Precision::exact}) {
+      const auto whole = product(wide, x.data(), 20, precision), other = product(narrow, x.data(), 20, precision);
+      for (size_t i = 0; i < whole.size(); ++i)
+        ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i]))) << to_string(format.mode) << " " << i;
+      for (const int tokens : {1, 5, 8}) {
+        const auto part = product(wide, x.data() + 128, tokens, precision);
+        ASSERT_EQ(std::memcmp(part.data(), whole.data() + 37, part.size() * 4), 0);
+      }
+    }
+  }
 }
 
 TEST(EmulatedAvx512, DenseAgreesWithTheGenericBodies) {

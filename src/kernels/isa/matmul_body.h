@@ -8,15 +8,27 @@
 
 namespace {
 
+using mlxcel::kernels::CodeKind;
 using mlxcel::kernels::CodeLayout;
 using mlxcel::kernels::ElementKind;
 using mlxcel::kernels::Finish;
 using mlxcel::kernels::kBf16;
 using mlxcel::kernels::kChunk;
+using mlxcel::kernels::kCode2;
+using mlxcel::kernels::kCode3;
+using mlxcel::kernels::kCode4;
+using mlxcel::kernels::kCode5;
+using mlxcel::kernels::kCode6;
+using mlxcel::kernels::kCode8;
 using mlxcel::kernels::kDenseRows;
+using mlxcel::kernels::kE4m3;
+using mlxcel::kernels::kE8m0;
 using mlxcel::kernels::kF16;
 using mlxcel::kernels::kF32;
+using mlxcel::kernels::kFloat4;
+using mlxcel::kernels::kFloat8;
 using mlxcel::kernels::MatmulBodies;
+using mlxcel::kernels::words_of;
 
 constexpr int kPairs = kChunk / 2;
 constexpr int kQuads = kChunk / 4;
@@ -28,9 +40,9 @@ constexpr size_t panel_token() {
   return 4 * ((kBytes ? kQuads : kPairs) + 2);
 }
 /// Bytes of a chunk in the scratch that spread() fills.
-template <bool kBytes>
+template <bool kBytes, bool kHalves>
 constexpr size_t scratch_chunk() {
-  return 2 * kVector * ((kBytes ? kQuads : kPairs) + 2);
+  return 2 * kVector * ((kBytes ? kQuads : kPairs) + (kHalves ? 4 : 2));
 }
 
 template <ElementKind kKind>
@@ -43,6 +55,65 @@ MLXCEL_INLINE F load_element(const uint8_t* p) {
   if constexpr (kKind == kF32) return load(reinterpret_cast<const float*>(p));
   if constexpr (kKind == kF16) return load_f16(p);
   return load_bf16(p);
+}
+
+// ---- Scales ---------------------------------------------------------------------------------------
+
+/// 2^(e - 127) times a power of two.
+MLXCEL_INLINE F scale_e8m0(const uint8_t* p, float factor) {
+  const I e = load_u8(p);
+  const F exponent = to_float(e);
+  F v = where_less(exponent, set1(0.5f), from_bits(set1_i(0x00400000)), from_bits(shift_left<23>(e)));
+  v = where_less(set1(254.5f), exponent, from_bits(set1_i(0x7fc00000)), v);
+  return mul(v, set1(factor));
+}
+
+/// e4m3 codes, one a lane, times a power of two.
+MLXCEL_INLINE F float8(I code, float factor) {
+  const I size = and_i(code, set1_i(0x7f));
+  // Exponents differ by 120: multiplying by 2^120 also settles denormals. 0x7f is no number.
+  F v = mul(from_bits(shift_left<20>(size)), set1(0x1p120f * factor));
+  v = where_less(set1(126.5f), to_float(size), from_bits(set1_i(0x7fc00000)), v);
+  return from_bits(add_i(bits(v), shift_left<24>(and_i(code, set1_i(0x80)))));
+}
+
+/// Bytes of a group's scales and biases.
+MLXCEL_INLINE size_t tail_bytes(ElementKind kind) {
+  switch (kind) {
+    case kF32:
+      return 16 * kLanes;
+    case kF16:
+    case kBf16:
+      return 8 * kLanes;
+    case kE8m0:
+      return 2 * kLanes;
+    default:
+      return 4 * kLanes;
+  }
+}
+
+/// Two vectors of scales, then two of biases. e2m1 codes come as twice their values, so their scales halve.
+MLXCEL_INLINE void load_tail(ElementKind kind, const uint8_t* tail, int half, float factor, float* to) {
+  if (kind == kE8m0 || kind == kE4m3) {
+    for (int v = 0; v < 2; ++v) {
+      const uint8_t* const from = tail + (2 * half + v) * kLanes;
+      store(to + v * kLanes, kind == kE8m0 ? scale_e8m0(from, factor) : float8(load_u8(from), factor));
+      store(to + (2 + v) * kLanes, zero());
+    }
+    return;
+  }
+  for (int v = 0; v < 4; ++v) {
+    if (kind == kF16)
+      store(to + v * kLanes, load_f16(tail + v * 2 * kLanes));
+    else if (kind == kBf16)
+      store(to + v * kLanes, load_bf16(tail + v * 2 * kLanes));
+    else
+      store(to + v * kLanes, load(reinterpret_cast<const float*>(tail) + v * kLanes));
+  }
+}
+template <CodeKind kCode>
+constexpr float scale_factor() {
+  return kCode == kFloat4 ? 0.5f : 1.0f;
 }
 
 // ---- Activations ----------------------------------------------------------------------------------
@@ -230,127 +301,188 @@ MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, c
     add_scaled(sums.sum0(t), sums.sum1(t), tail, scales + t, scales + kTokens + t, acc + t * 2 * kLanes);
 }
 
-/// Calls step(index, w0, w1) for the 16 pairs (or 8 quads) of a chunk of packed words.
-template <int kWidth, bool kBytes, class Step>
-MLXCEL_INLINE void each_word(const uint8_t* words, const Step& step) {
-  const uint8_t* const words1 = words + kWidth * kVector;
-  if constexpr (kWidth == 4 && kBytes) {
+/// Pair `kIndex` of the kBits of each code that lie in `words`.
+template <int kBits, int kIndex>
+MLXCEL_INLINE I pair_bits(const uint8_t* words) {
+  constexpr int kPerWord = 16 / kBits, kShift = kBits * (kIndex % kPerWord);
+  const I v = load_i(words + static_cast<size_t>(kIndex / kPerWord) * kVector);
+  const I mask = set1_i(((1 << kBits) - 1) * 0x10001);
+  if constexpr (kShift == 0)
+    return and_i(v, mask);
+  else if constexpr (kShift + kBits == 16)
+    return shift_right16<kShift>(v);
+  else
+    return and_i(shift_right<kShift>(v), mask);
+}
+
+/// Columns 2 * kIndex and 2 * kIndex + 1 of a lane's words as a pair of int16.
+template <CodeKind kCode, int kIndex>
+MLXCEL_INLINE I code_pair(const uint8_t* words) {
+  if constexpr (kCode == kCode8 || kCode == kFloat8) {
+    constexpr int kWord = 2 * (kIndex / 4) + kIndex % 2;
+    const I v = load_i(words + kWord * kVector);
+    if constexpr (kIndex % 4 < 2)
+      return and_i(v, set1_i(0x00ff00ff));
+    else
+      return shift_right16<8>(v);
+  } else {
+    constexpr int kLow = kCode == kCode2 || kCode == kCode3 ? 2 : 4;
+    constexpr int kHigh = kCode == kCode3 || kCode == kCode5 ? 1 : kCode == kCode6 ? 2 : 0;
+    I v = pair_bits<kLow, kIndex>(words);
+    if constexpr (kHigh > 0)
+      v = add_i(v, shift_left<kLow>(pair_bits<kHigh, kIndex>(words + kLow * kVector)));
+    if constexpr (kCode == kFloat4) v = twice_e2m1(v);
+    return v;
+  }
+}
+
+/// Calls step(index, w0, w1) for pairs [kIndex, kLast) of a chunk of packed words.
+template <CodeKind kCode, int kIndex, int kLast, class Step>
+MLXCEL_INLINE void each_pair(const uint8_t* words, const Step& step) {
+  if constexpr (kIndex < kLast) {
+    step(kIndex, code_pair<kCode, kIndex>(words), code_pair<kCode, kIndex>(words + words_of(kCode) * kVector));
+    each_pair<kCode, kIndex + 1, kLast>(words, step);
+  }
+}
+
+/// The same for the 8 quads of bytes.
+template <CodeKind kCode, class Step>
+MLXCEL_INLINE void each_quad(const uint8_t* words, const Step& step) {
+  const uint8_t* const words1 = words + words_of(kCode) * kVector;
+  if constexpr (kCode == kCode4) {
     const I mask = set1_i(0x0f0f0f0f);
     for (int q = 0; q < 4; ++q) {
       const I v0 = load_i(words + q * kVector), v1 = load_i(words1 + q * kVector);
       step(2 * q, and_i(v0, mask), and_i(v1, mask));
       step(2 * q + 1, and_i(shift_right<4>(v0), mask), and_i(shift_right<4>(v1), mask));
     }
-  } else if constexpr (kWidth == 4) {
-    const I mask = set1_i(0x000f000f);
-    for (int q = 0; q < 4; ++q) {
-      const I v0 = load_i(words + q * kVector), v1 = load_i(words1 + q * kVector);
-      step(4 * q, and_i(v0, mask), and_i(v1, mask));
-      step(4 * q + 1, and_i(shift_right<4>(v0), mask), and_i(shift_right<4>(v1), mask));
-      step(4 * q + 2, and_i(shift_right<8>(v0), mask), and_i(shift_right<8>(v1), mask));
-      step(4 * q + 3, shift_right16<12>(v0), shift_right16<12>(v1));
-    }
-  } else if constexpr (kBytes) {
-    for (int q = 0; q < 8; ++q) step(q, load_i(words + q * kVector), load_i(words1 + q * kVector));
   } else {
-    const I mask = set1_i(0x00ff00ff);
-    for (int q = 0; q < 4; ++q)
-      for (int h = 0; h < 2; ++h) {
-        const I v0 = load_i(words + (2 * q + h) * kVector), v1 = load_i(words1 + (2 * q + h) * kVector);
-        step(4 * q + h, and_i(v0, mask), and_i(v1, mask));
-        step(4 * q + 2 + h, shift_right16<8>(v0), shift_right16<8>(v1));
-      }
+    for (int q = 0; q < 8; ++q) step(q, load_i(words + q * kVector), load_i(words1 + q * kVector));
   }
 }
 
-template <int kWidth, ElementKind kKind, int kTokens, bool kBytes, class Sum>
+/// Halves of a chunk that have scales of their own.
+template <bool kHalves>
+constexpr int kParts = kHalves ? 2 : 1;
+
+template <CodeKind kCode, int kTokens, bool kBytes, bool kHalves, class Sum>
 __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8_t* block,
                                            const uint8_t* panel, float* out) {
   constexpr bool kQuadPanel = kBytes && __is_same(Sum, Sums<kTokens, true>);
+  constexpr size_t kWords = 2 * words_of(kCode) * kVector;
   const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
-  constexpr size_t kElement = element_size<kKind>() * kLanes;
+  const ElementKind kind = layout.kind;
+  const size_t tail_size = tail_bytes(kind);
   alignas(64) float acc[kTokens * 2 * kLanes] = {};
   for (int g = 0; g < groups; ++g) {
-    const uint8_t* const tail = block + static_cast<size_t>(chunks) * 2 * kWidth * kVector;
-    alignas(64) float scales[4 * kLanes];
-    for (int i = 0; i < 4; ++i)
-      store(scales + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
+    const uint8_t* const tail = block + static_cast<size_t>(chunks) * kWords;
+    alignas(64) float scales[kParts<kHalves>][4 * kLanes];
+    for (int h = 0; h < kParts<kHalves>; ++h) load_tail(kind, tail, h, scale_factor<kCode>(), scales[h]);
     for (int c = 0; c < chunks; ++c) {
-      fetch_ahead<2 * kWidth * kVector + 64>(block);
+      fetch_ahead<kWords + 64>(block);
       Sum sums;
       sums.clear();
-      each_word<kWidth, kBytes>(block, [&](int index, I w0, I w1) __attribute__((always_inline)) {
-        sums.step(panel, index, w0, w1);
-      });
-      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales, acc);
-      block += 2 * kWidth * kVector;
+      const auto step = [&](int index, I w0, I w1)
+                            __attribute__((always_inline)) { sums.step(panel, index, w0, w1); };
+      if constexpr (kBytes) {
+        each_quad<kCode>(block, step);
+      } else if constexpr (kHalves) {
+        each_pair<kCode, 0, kPairs / 2>(block, step);
+        add_chunk<kTokens>(sums, panel, kPairs, scales[0], acc);
+        sums.clear();
+        each_pair<kCode, kPairs / 2, kPairs>(block, step);
+      } else {
+        each_pair<kCode, 0, kPairs>(block, step);
+      }
+      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales[kParts<kHalves> - 1], acc);
+      block += kWords;
       panel += kTokens * panel_token<kQuadPanel>();
     }
-    block = tail + 4 * kElement;
+    block = tail + tail_size;
   }
   memcpy(out, acc, sizeof acc);
 }
 
-template <int kTokens, bool kBytes>
+template <int kTokens, bool kBytes, bool kHalves>
 __attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks,
                                             float* __restrict acc) {
-  constexpr int kSteps = kBytes ? kQuads : kPairs;
+  constexpr int kSteps = (kBytes ? kQuads : kPairs) / kParts<kHalves>;
   for (int c = 0; c < chunks; ++c) {
-    Sums<kTokens, kBytes> sums;
-    sums.start(panel, load_i(scratch), load_i(scratch + kVector));
-    for (int i = 1; i < kSteps; ++i)
-      sums.step(panel, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
-    add_chunk<kTokens>(sums, panel, kSteps, reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector),
-                       acc);
-    scratch += scratch_chunk<kBytes>();
+    for (int h = 0; h < kParts<kHalves>; ++h) {
+      Sums<kTokens, kBytes> sums;
+      const uint8_t* const x = panel + 4 * h * kSteps * kTokens;
+      sums.start(x, load_i(scratch), load_i(scratch + kVector));
+      for (int i = 1; i < kSteps; ++i)
+        sums.step(x, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
+      add_chunk<kTokens>(sums, panel, kSteps * kParts<kHalves>,
+                         reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector), acc);
+      scratch += 2 * kVector * (kSteps + 2);
+    }
     panel += kTokens * panel_token<kBytes>();
   }
 }
 
-template <int kWidth, ElementKind kKind, bool kBytes>
+template <CodeKind kCode, bool kBytes, bool kHalves>
 void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, int last, uint8_t* scratch) {
   const int chunks = layout.group / kChunk;
-  constexpr size_t kElement = element_size<kKind>() * kLanes;
-  constexpr int kSteps = kBytes ? kQuads : kPairs;
-  const size_t group_size = static_cast<size_t>(chunks) * 2 * kWidth * kVector + 4 * kElement;
+  constexpr int kSteps = (kBytes ? kQuads : kPairs) / kParts<kHalves>;
+  constexpr size_t kWords = 2 * words_of(kCode) * kVector, kPart = 2 * kVector * (kSteps + 2);
+  const size_t group_size = static_cast<size_t>(chunks) * kWords + tail_bytes(layout.kind);
   for (int g = first / chunks; g < last / chunks; ++g) {
     const uint8_t* words = block + static_cast<size_t>(g) * group_size;
-    const uint8_t* const tail = words + group_size - 4 * kElement;
+    const uint8_t* const tail = words + static_cast<size_t>(chunks) * kWords;
     for (int c = 0; c < chunks; ++c) {
-      fetch_ahead<2 * kWidth * kVector + 64>(words);
-      each_word<kWidth, kBytes>(words, [&](int index, I w0, I w1) __attribute__((always_inline)) {
-        store_i(scratch + static_cast<size_t>(2 * index) * kVector, w0);
-        store_i(scratch + static_cast<size_t>(2 * index + 1) * kVector, w1);
-      });
-      float* const to = reinterpret_cast<float*>(scratch + 2 * kSteps * kVector);
-      for (int i = 0; i < 4; ++i)
-        store(to + i * kLanes, load_element<kKind>(tail + static_cast<size_t>(i) * kElement));
-      words += 2 * kWidth * kVector;
-      scratch += scratch_chunk<kBytes>();
+      fetch_ahead<kWords + 64>(words);
+      const auto step = [&](int index, I w0, I w1) __attribute__((always_inline)) {
+        uint8_t* const to = scratch + static_cast<size_t>(index / kSteps) * kPart +
+                            static_cast<size_t>(2 * (index % kSteps)) * kVector;
+        store_i(to, w0);
+        store_i(to + kVector, w1);
+      };
+      if constexpr (kBytes)
+        each_quad<kCode>(words, step);
+      else
+        each_pair<kCode, 0, kPairs>(words, step);
+      for (int h = 0; h < kParts<kHalves>; ++h)
+        load_tail(layout.kind, tail, h, scale_factor<kCode>(),
+                  reinterpret_cast<float*>(scratch + static_cast<size_t>(h) * kPart + 2 * kSteps * kVector));
+      words += kWords;
+      scratch += scratch_chunk<kBytes, kHalves>();
     }
   }
 }
 
-template <int kWidth, ElementKind kKind>
+template <CodeKind kCode>
 void expand_chunks(const CodeLayout& layout, const uint8_t* block, int first, int last, float* to) {
   const int chunks = layout.group / kChunk;
-  constexpr size_t kElement = element_size<kKind>() * kLanes;
-  const size_t group_size = static_cast<size_t>(chunks) * 2 * kWidth * kVector + 4 * kElement;
+  constexpr size_t kWords = 2 * words_of(kCode) * kVector;
+  const bool halves = layout.kind == kE4m3;
+  const size_t group_size = static_cast<size_t>(chunks) * kWords + tail_bytes(layout.kind);
   for (int chunk = first; chunk < last; ++chunk) {
     const uint8_t* const group = block + static_cast<size_t>(chunk / chunks) * group_size;
-    const uint8_t* const tail = group + group_size - 4 * kElement;
-    const F scale0 = load_element<kKind>(tail), scale1 = load_element<kKind>(tail + kElement);
-    const F bias0 = load_element<kKind>(tail + 2 * kElement),
-            bias1 = load_element<kKind>(tail + 3 * kElement);
-    each_word<kWidth, false>(group + static_cast<size_t>(chunk % chunks) * 2 * kWidth * kVector,
-                             [&](int index, I w0, I w1) {
-                               float* const at = to + index * 4 * kLanes;  // two columns of two vectors
-                               const I low = set1_i(0xffff);
-                               store(at, add(mul(to_float(and_i(w0, low)), scale0), bias0));
-                               store(at + kLanes, add(mul(to_float(and_i(w1, low)), scale1), bias1));
-                               store(at + 2 * kLanes, add(mul(to_float(shift_right<16>(w0)), scale0), bias0));
-                               store(at + 3 * kLanes, add(mul(to_float(shift_right<16>(w1)), scale1), bias1));
-                             });
+    const uint8_t* const tail = group + static_cast<size_t>(chunks) * kWords;
+    alignas(64) float scales[2][4 * kLanes];
+    for (int h = 0; h < (halves ? 2 : 1); ++h)
+      load_tail(layout.kind, tail, h, scale_factor<kCode>(), scales[h]);
+    each_pair<kCode, 0, kPairs>(
+        group + static_cast<size_t>(chunk % chunks) * kWords, [&](int index, I w0, I w1) {
+          const float* const s = scales[halves && index >= kPairs / 2 ? 1 : 0];
+          float* const at = to + index * 4 * kLanes;  // two columns of two vectors
+          const auto value = [&](I pair, bool second, int v) __attribute__((always_inline)) {
+            const F scale = load(s + v * kLanes);
+            if constexpr (kCode == kFloat8)
+              return mul(float8(second ? shift_right<16>(pair) : and_i(pair, set1_i(0xffff)), 1.0f), scale);
+            else if constexpr (kCode == kFloat4)
+              return mul(to_float(shift_signed<16>(second ? pair : shift_left<16>(pair))), scale);
+            else
+              return add(mul(to_float(second ? shift_right<16>(pair) : and_i(pair, set1_i(0xffff))), scale),
+                         load(s + (2 + v) * kLanes));
+          };
+          store(at, value(w0, false, 0));
+          store(at + kLanes, value(w1, false, 1));
+          store(at + 2 * kLanes, value(w0, true, 0));
+          store(at + 3 * kLanes, value(w1, true, 1));
+        });
     to += kChunk * 2 * kLanes;
   }
 }
@@ -465,81 +597,93 @@ MLXCEL_INLINE void by_count(int count, const Apply& apply) {
   }
 }
 
-template <int kWidth, ElementKind kKind, bool kBytes>
-void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
-                  float* acc) {
-  by_count<kMostDirect>(count, [&]<int kTokens>() {
-    direct_tile<kWidth, kKind, kTokens, kBytes, Sums<kTokens, kBytes>>(layout, block, panel, acc);
-  });
-}
-
-/// Calls the instance of a body for a layout: apply.template operator()<width, kind>().
+/// Calls the instance of a body for a kind of code: apply.template operator()<code>().
 template <class Apply>
-MLXCEL_INLINE void by_layout(const CodeLayout& layout, const Apply& apply) {
-  if (layout.width == 4) {
-    if (layout.kind == kF32)
-      apply.template operator()<4, kF32>();
-    else if (layout.kind == kF16)
-      apply.template operator()<4, kF16>();
-    else
-      apply.template operator()<4, kBf16>();
-  } else {
-    if (layout.kind == kF32)
-      apply.template operator()<8, kF32>();
-    else if (layout.kind == kF16)
-      apply.template operator()<8, kF16>();
-    else
-      apply.template operator()<8, kBf16>();
+MLXCEL_INLINE void by_code(CodeKind code, const Apply& apply) {
+  switch (code) {
+    case kCode2:
+      return apply.template operator()<kCode2>();
+    case kCode3:
+      return apply.template operator()<kCode3>();
+    case kCode4:
+      return apply.template operator()<kCode4>();
+    case kCode5:
+      return apply.template operator()<kCode5>();
+    case kCode6:
+      return apply.template operator()<kCode6>();
+    case kCode8:
+      return apply.template operator()<kCode8>();
+    case kFloat4:
+      return apply.template operator()<kFloat4>();
+    case kFloat8:
+      return apply.template operator()<kFloat8>();
   }
 }
 
-bool bytes_serve(int width) { return width == 4 ? kBytesServe4 : kBytesServe8; }
+template <CodeKind kCode>
+constexpr bool bytes_serve_code() {
+  return kCode == kCode4 ? kBytesServe4 : kCode == kCode8 && kBytesServe8;
+}
+bool bytes_serve(CodeKind code) {
+  return code == kCode4 ? bytes_serve_code<kCode4>() : code == kCode8 && bytes_serve_code<kCode8>();
+}
 
+template <CodeKind kCode, bool kBytes, bool kHalves>
+void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+                  float* acc) {
+  by_count<kMostDirect>(count, [&]<int kTokens>() {
+    direct_tile<kCode, kTokens, kBytes, kHalves, Sums<kTokens, kBytes>>(layout, block, panel, acc);
+  });
+}
+
+/// kFloat8 has no integer products: it is expanded.
 void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
             float* acc) {
-  by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
-    if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
-      if (bytes) return direct_count<kWidth, kKind, true>(layout, block, panel, count, acc);
-    direct_count<kWidth, kKind, false>(layout, block, panel, count, acc);
+  by_code(layout.code, [&]<CodeKind kCode>() {
+    if constexpr (bytes_serve_code<kCode>())
+      if (bytes) return direct_count<kCode, true, false>(layout, block, panel, count, acc);
+    if constexpr (kCode == kFloat4)
+      if (layout.kind == kE4m3) return direct_count<kCode, false, true>(layout, block, panel, count, acc);
+    if constexpr (kCode != kFloat8) direct_count<kCode, false, false>(layout, block, panel, count, acc);
   });
 }
 
 void direct_planes(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
                    float* acc) {
   if constexpr (kMostPlanes > 0)
-    by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
-      if constexpr (kWidth == 4)
-        by_count<kMostPlanes>(count, [&]<int kTokens>() {
-          direct_tile<kWidth, kKind, kTokens, true, PlaneSums<kTokens>>(layout, block, panel, acc);
-        });
+    by_count<kMostPlanes>(count, [&]<int kTokens>() {
+      direct_tile<kCode4, kTokens, true, false, PlaneSums<kTokens>>(layout, block, panel, acc);
     });
 }
 
 void spread(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
             uint8_t* scratch) {
-  by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
-    if constexpr (kWidth == 4 ? kBytesServe4 : kBytesServe8)
-      if (bytes) return spread_chunks<kWidth, kKind, true>(layout, block, first, last, scratch);
-    spread_chunks<kWidth, kKind, false>(layout, block, first, last, scratch);
+  by_code(layout.code, [&]<CodeKind kCode>() {
+    if constexpr (bytes_serve_code<kCode>())
+      if (bytes) return spread_chunks<kCode, true, false>(layout, block, first, last, scratch);
+    if constexpr (kCode == kFloat4)
+      if (layout.kind == kE4m3) return spread_chunks<kCode, false, true>(layout, block, first, last, scratch);
+    if constexpr (kCode != kFloat8) spread_chunks<kCode, false, false>(layout, block, first, last, scratch);
   });
 }
 
 void expand(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch) {
-  by_layout(layout, [&]<int kWidth, ElementKind kKind>() {
-    expand_chunks<kWidth, kKind>(layout, block, first, last, scratch);
-  });
+  by_code(layout.code,
+          [&]<CodeKind kCode>() { expand_chunks<kCode>(layout, block, first, last, scratch); });
 }
 
-template <bool kBytes>
+template <bool kBytes, bool kHalves>
 void tile_count(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, float* acc) {
-  by_count<kMostTokens>(count,
-                        [&]<int kTokens>() { scratch_tile<kTokens, kBytes>(scratch, panel, chunks, acc); });
+  by_count<kMostTokens>(
+      count, [&]<int kTokens>() { scratch_tile<kTokens, kBytes, kHalves>(scratch, panel, chunks, acc); });
 }
 
-void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, float* acc) {
+void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, bool halves,
+          float* acc) {
   if constexpr (kBytesServe4)
-    if (bytes) return tile_count<true>(scratch, panel, count, chunks, acc);
-  tile_count<false>(scratch, panel, count, chunks, acc);
+    if (bytes) return tile_count<true, false>(scratch, panel, count, chunks, acc);
+  if (halves) return tile_count<false, true>(scratch, panel, count, chunks, acc);
+  tile_count<false, false>(scratch, panel, count, chunks, acc);
 }
 
 void dense_tile(const float* scratch, int rows, const float* panel, int count, int columns, float* acc) {
@@ -560,7 +704,7 @@ constexpr MatmulBodies kMatmul{
     .direct_planes = direct_planes,
     .spread = spread,
     .tile = tile,
-    .spread_size = scratch_chunk<false>(),
+    .spread_size = scratch_chunk<false, true>(),
     .bytes_serve = bytes_serve,
     .expand = expand,
     .dense_one = dense_one,

@@ -56,6 +56,21 @@ template <int N>
 MLXCEL_INLINE I shift_right16(I a) {
   return _mm256_srli_epi16(a, N);
 }
+/// Arithmetic.
+template <int N>
+MLXCEL_INLINE I shift_signed(I a) {
+  return _mm256_srai_epi32(a, N);
+}
+MLXCEL_INLINE I load_u8(const void* p) {
+  return _mm256_cvtepu8_epi32(_mm_loadl_epi64(static_cast<const __m128i*>(p)));
+}
+/// Pairs of e2m1 codes in the low bits of int16 to twice their values.
+MLXCEL_INLINE I twice_e2m1(I codes) {
+  const __m256i table = _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13, 14, 15,
+                                         16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+  // A high byte of zero looks up 12 too.
+  return _mm256_sub_epi16(_mm256_shuffle_epi8(table, codes), _mm256_set1_epi16(12 * 256 + 12));
+}
 /// sum + a.lo * b.lo + a.hi * b.hi per lane, lanes as pairs of int16, all in int32.
 MLXCEL_INLINE I dot2(I sum, I a, I b) { return _mm256_add_epi32(sum, _mm256_madd_epi16(a, b)); }
 MLXCEL_INLINE F to_float(I a) { return _mm256_cvtepi32_ps(a); }

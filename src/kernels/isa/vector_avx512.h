@@ -54,6 +54,17 @@ template <int N>
 MLXCEL_INLINE I shift_right16(I a) {
   return _mm512_srli_epi16(a, N);
 }
+template <int N>
+MLXCEL_INLINE I shift_signed(I a) {
+  return _mm512_srai_epi32(a, N);
+}
+MLXCEL_INLINE I load_u8(const void* p) {
+  return _mm512_cvtepu8_epi32(_mm_loadu_si128(static_cast<const __m128i*>(p)));
+}
+MLXCEL_INLINE I twice_e2m1(I codes) {
+  const I table = _mm512_set4_epi32(0x00040608, 0x090a0b0c, 0x18141210, 0x0f0e0d0c);
+  return _mm512_sub_epi16(_mm512_shuffle_epi8(table, codes), _mm512_set1_epi16(12 * 256 + 12));
+}
 MLXCEL_INLINE I dot2(I sum, I a, I b) { return _mm512_dpwssd_epi32(sum, a, b); }
 MLXCEL_INLINE F to_float(I a) { return _mm512_cvtepi32_ps(a); }
 MLXCEL_INLINE I to_int(F a) { return _mm512_cvtps_epi32(a); }

@@ -62,6 +62,22 @@ template <int N>
 MLXCEL_INLINE I shift_right16(I a) {
   return (I)((W)a >> N);
 }
+template <int N>
+MLXCEL_INLINE I shift_signed(I a) {
+  return a >> N;
+}
+MLXCEL_INLINE I load_u8(const void* p) {
+  const uint8_t* const b = static_cast<const uint8_t*>(p);
+  return I{b[0], b[1], b[2], b[3], b[4], b[5], b[6], b[7]};
+}
+MLXCEL_INLINE I twice_e2m1(I codes) {
+  constexpr int16_t kTwice[16] = {0, 1, 2, 3, 4, 6, 8, 12, 0, -1, -2, -3, -4, -6, -8, -12};
+  int16_t half[2 * kLanes];
+  memcpy(half, &codes, sizeof half);
+  for (int16_t& h : half) h = kTwice[h & 15];
+  memcpy(&codes, half, sizeof half);
+  return codes;
+}
 MLXCEL_INLINE I dot2(I sum, I a, I b) {
   const I low = (I)((U)(((I)((U)a << 16)) >> 16) * (U)(((I)((U)b << 16)) >> 16));
   const I high = (I)((U)(a >> 16) * (U)(b >> 16));
