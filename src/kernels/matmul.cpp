@@ -126,7 +126,9 @@ class Products::Plan final : public PhaseWork {
       else
         phases.push_back({this, kind, columns, std::max(1, columns / (2 * width))});
     }
-    phases.push_back({this, kPanelKinds, tasks_, std::max(1, 32 / std::max(rows_, 4))});
+    // Some eight pieces a worker: nobody waits long for another's last one.
+    const int grain = std::min(32 / std::max(rows_, 4), tasks_ / (8 * width));
+    phases.push_back({this, kPanelKinds, tasks_, std::max(1, grain)});
   }
 
   void run(int part, int, int begin, int end) override {

@@ -344,10 +344,7 @@ array take_rows(const Matrix& table, const array& ids) {
                          decode_row(*storage, id[t], out + static_cast<ptrdiff_t>(t) * storage->columns);
                      };
                      if (tokens < 8) return rows(0, tokens);
-                     WorkerPool::shared().run([&](int worker, int width) {
-                       const auto [begin, end] = share(tokens, worker, width);
-                       rows(begin, end);
-                     });
+                     WorkerPool::shared().each(tokens, 8, rows);
                    });
 }
 

@@ -1,7 +1,5 @@
 #include "kernels/recurrent.h"
 
-#include <atomic>
-
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
@@ -33,9 +31,8 @@ void each(int count, size_t work, const Task& task) {
     for (int i = 0; i < count; ++i) task(i);
     return;
   }
-  std::atomic<int> next{0};
-  WorkerPool::shared().run([&](int, int) {
-    for (int i; (i = next.fetch_add(1, std::memory_order_relaxed)) < count;) task(i);
+  WorkerPool::shared().each(count, 1, [&](int begin, int end) {
+    for (int i = begin; i < end; ++i) task(i);
   });
 }
 

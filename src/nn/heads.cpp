@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/worker_pool.h"
-#include "kernels/isa/dispatch.h"
 #include "kernels/isa/rowwise.h"
 #include "kernels/primitive.h"
 #include "nn/fault.h"
@@ -19,19 +18,6 @@ constexpr bool kFaultsCompiled = true;
 #else
 constexpr bool kFaultsCompiled = false;
 #endif
-
-const kernels::RowwiseBodies& bodies() {
-  switch (kernels::isa()) {
-#if defined(__x86_64__)
-    case kernels::Isa::avx2:
-      return kernels::rowwise_avx2();
-    case kernels::Isa::avx512:
-      return kernels::rowwise_avx512();
-#endif
-    default:
-      return kernels::rowwise_generic();
-  }
-}
 
 // Below this many values a second worker costs more than it brings.
 constexpr long long kParallel = 16384;
@@ -90,7 +76,7 @@ Heads split_heads(const array& qkv, const HeadPlan& plan, const Step& step) {
   const int angles = plan.rope ? input(plan.rope->angles(step)) : -1;
   const int q_weight = plan.q_norm ? input(plan.q_norm->weight) : -1;
   const int k_weight = plan.k_norm ? input(plan.k_norm->weight) : -1;
-  const Turn turn{bodies(), d, plan.rope ? static_cast<int>(plan.rope->frequencies().size()) : 0,
+  const Turn turn{kernels::rowwise_bodies(), d, plan.rope ? static_cast<int>(plan.rope->frequencies().size()) : 0,
                   plan.rope && plan.rope->interleaved()};
   auto out = kernels::native_ops(
       "split_heads", {{tokens, h, d}, {tokens, kv, d}, {tokens, kv, d}},
@@ -112,10 +98,7 @@ Heads split_heads(const array& qkv, const HeadPlan& plan, const Step& step) {
           }
         };
         if (static_cast<long long>(tokens) * (h + 2 * kv) * d < kParallel) return tokens_of(0, tokens);
-        WorkerPool::shared().run([&](int worker, int width) {
-          const auto [begin, end] = share(tokens, worker, width);
-          tokens_of(begin, end);
-        });
+        WorkerPool::shared().each(tokens, 8, tokens_of);
       });
   return {out[0], out[1], out[2]};
 }

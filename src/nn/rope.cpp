@@ -234,10 +234,7 @@ array Rope::angles(const Step& step) const {
           }
         };
         if (tokens < 16) return fill(0, tokens);
-        WorkerPool::shared().run([&](int worker, int width) {
-          const auto [begin, end] = share(tokens, worker, width);
-          fill(begin, end);
-        });
+        WorkerPool::shared().each(tokens, 8, fill);
       });
   return *recent_->angles;
 }

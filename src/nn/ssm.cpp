@@ -42,10 +42,7 @@ array time_step(const array& x, const array& bias, float low, float high) {
       }
     };
     if (tokens < 16) return fill(0, tokens);
-    WorkerPool::shared().run([&](int worker, int width) {
-      const auto [begin, end] = share(tokens, worker, width);
-      fill(begin, end);
-    });
+    WorkerPool::shared().each(tokens, 8, fill);
   });
 }
 
