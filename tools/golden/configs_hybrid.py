@@ -1,6 +1,6 @@
 """Cases of families with recurrent layers, and of Gemma's later ones (see configs.py)."""
 
-from configs import BASE, quantized
+from configs import BASE, BERT, quantized
 
 SMALL = {"vocab_size": 97, "max_position_embeddings": 128, "torch_dtype": "float32", **BASE}
 
@@ -161,6 +161,17 @@ RWKV7 = {
     "architectures": ["Rwkv7ForCausalLM"], "model_type": "rwkv7", "hidden_size": 60, "intermediate_size": 92,
     "num_hidden_layers": 3, "head_dim": 20, "norm_eps": 1e-5, "a_low_rank_dim": 12, "v_low_rank_dim": 8,
     "gate_low_rank_dim": 16, "decay_low_rank_dim": 10, "tie_word_embeddings": False, "vocab_size": 97, **BASE,
+}
+
+BAILING_LINEAR = {
+    "architectures": ["BailingMoeLinearForCausalLM"], "model_type": "bailing_moe_linear", "hidden_size": 72,
+    "intermediate_size": 68, "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2,
+    "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "use_bias": False,
+    "use_qkv_bias": False, "use_qk_norm": True, "layer_group_size": 3, "group_norm_size": 4,
+    "first_k_dense_replace": 1, "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 28,
+    "norm_topk_prob": True, "score_function": "sigmoid", "moe_router_enable_expert_bias": True,
+    "routed_scaling_factor": 1.5, "n_group": 1, "topk_group": 1, "num_shared_experts": 1, "norm_head": False,
+    "tie_word_embeddings": False, "vocab_size": 97, "max_position_embeddings": 128, **BASE,
 }
 
 CASES = {
@@ -379,5 +390,31 @@ CASES = {
         "config": {**RWKV7, "hidden_size": 48, "head_dim": 12, "num_hidden_layers": 2, "tie_word_embeddings": True},
         "oracle": "mlx", "no_positions": True,
         "mutants": [{"norm_eps": 0.5}],
+    },
+    # bailing_moe_linear ---------------------------------------------------------------------------------
+    "bailing_moe_linear-published": {
+        "config": {**BAILING_LINEAR}, "oracle": "mlx", "unstack": True, "no_positions": True,
+        "rename": [(r"\.mlp\.gate\.gate_proj\.", ".mlp.gate.")],
+        "mutants": [{"partial_rotary_factor": 1.0}, {"norm_topk_prob": False}, {"routed_scaling_factor": 1.0},
+                    {"group_norm_size": 2}],
+    },
+    "bailing_moe_linear-softmax": {
+        "config": {**BAILING_LINEAR, "num_hidden_layers": 3, "layer_group_size": 2, "score_function": "softmax",
+                   "moe_router_enable_expert_bias": False, "use_qkv_bias": True, "use_qk_norm": False,
+                   "num_attention_heads": 4, "num_shared_experts": 2, "first_k_dense_replace": 0,
+                   "partial_rotary_factor": 1.0, "tie_word_embeddings": True},
+        "oracle": "mlx", "no_positions": True,
+        "mutants": [{"rope_theta": 100.0}, {"group_norm_size": 2}],
+    },
+    # xlm-roberta ----------------------------------------------------------------------------------------
+    "xlm-roberta-published": {
+        "config": {**BERT, "architectures": ["XLMRobertaModel"], "model_type": "xlm-roberta", "layer_norm_eps": 1e-5,
+                   "max_position_embeddings": 48, "type_vocab_size": 1, "pad_token_id": 1}, "from": 2,
+        "mutants": [{"num_attention_heads": 6}, {"hidden_act": "relu"}],
+    },
+    "xlm-roberta-masked-lm": {
+        "config": {**BERT, "architectures": ["XLMRobertaForMaskedLM"], "model_type": "xlm-roberta", "hidden_act": "relu",
+                   "max_position_embeddings": 140, "num_hidden_layers": 1, "pad_token_id": 90}, "below": 89,
+        "mutants": [{"num_attention_heads": 3}, {"pad_token_id": 89}],
     },
 }
