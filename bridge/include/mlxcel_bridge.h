@@ -1,7 +1,9 @@
-/* The Rust libraries behind one C interface: Hugging Face tokenizers, and Jinja chat templates (minijinja).
+/* The Rust libraries behind one C interface: Hugging Face tokenizers, Jinja chat templates (minijinja),
+ * and grammars (llguidance).
  * Strings cross as pointer and length, never NUL-terminated. What a function takes is borrowed for the call;
  * what it returns in a mlxcel_text or mlxcel_ids is owned by the caller and freed with the function named there.
- * Thread: objects are immutable and may be used from any thread at once; a mlxcel_stream from one at a time.
+ * Thread: objects are immutable and may be used from any thread at once; a mlxcel_stream or a
+ * mlxcel_matcher from one at a time.
  * Failure: false or NULL, and a sentence in *error (which must be freed). No panic crosses. */
 #ifndef MLXCEL_BRIDGE_H
 #define MLXCEL_BRIDGE_H
@@ -95,6 +97,39 @@ typedef struct mlxcel_template_input {
 /* `fuel`: steps it may take. */
 bool mlxcel_template_render(const mlxcel_template* chat, const mlxcel_template_input* input, uint64_t fuel,
                             mlxcel_text* text, mlxcel_template_fault* fault, mlxcel_text* error);
+
+/* ---- grammars ---- */
+
+typedef struct mlxcel_grammar_tables mlxcel_grammar_tables;  /* a vocabulary */
+typedef struct mlxcel_grammar mlxcel_grammar;                /* compiled */
+typedef struct mlxcel_matcher mlxcel_matcher;                /* one sequence's place in it */
+
+typedef enum mlxcel_grammar_kind {
+  MLXCEL_GRAMMAR_JSON_SCHEMA = 0,
+  MLXCEL_GRAMMAR_LARK = 1,
+  MLXCEL_GRAMMAR_REGEX = 2,  /* anchored at both ends */
+} mlxcel_grammar_kind;
+
+/* The bytes of every id; special ones never match text. Some hundred milliseconds for large vocabularies. */
+mlxcel_grammar_tables* mlxcel_grammar_tables_new(const mlxcel_str* tokens, const bool* special, size_t count,
+                                                 const uint32_t* eos, size_t eos_count, mlxcel_text* error);
+void mlxcel_grammar_tables_free(mlxcel_grammar_tables* tables);
+mlxcel_grammar* mlxcel_grammar_new(const mlxcel_grammar_tables* tables, mlxcel_grammar_kind kind, mlxcel_str text,
+                                   mlxcel_text* error);
+void mlxcel_grammar_free(mlxcel_grammar* grammar);
+
+mlxcel_matcher* mlxcel_matcher_new(const mlxcel_grammar* grammar, mlxcel_text* error);
+void mlxcel_matcher_free(mlxcel_matcher* matcher);
+/* Bit t of word t / 32: token t may come next; end tokens where the text may end. `count`: (tokens + 31) / 32. */
+bool mlxcel_matcher_mask(mlxcel_matcher* matcher, uint32_t* words, size_t count, mlxcel_text* error);
+bool mlxcel_matcher_accept(mlxcel_matcher* matcher, uint32_t token, mlxcel_text* error);
+/* Bytes instead of a token. *fits false: the grammar does not go on like that, and its place stays. */
+bool mlxcel_matcher_accept_text(mlxcel_matcher* matcher, mlxcel_str text, bool* fits, mlxcel_text* error);
+/* How many of these tokens it would take one after another; its place stays. */
+bool mlxcel_matcher_would_take(mlxcel_matcher* matcher, const uint32_t* tokens, size_t count, size_t* taken,
+                               mlxcel_text* error);
+/* Nothing can follow. */
+bool mlxcel_matcher_complete(const mlxcel_matcher* matcher);
 
 #ifdef __cplusplus
 }

@@ -10,9 +10,12 @@ namespace mlxcel {
 
 const char* to_string(FinishReason reason) {
   switch (reason) {
-    case FinishReason::stop: return "stop";
-    case FinishReason::length: return "length";
-    case FinishReason::cancelled: return "cancelled";
+    case FinishReason::stop:
+      return "stop";
+    case FinishReason::length:
+      return "length";
+    case FinishReason::cancelled:
+      return "cancelled";
   }
   return "";
 }
@@ -27,6 +30,7 @@ struct Engine::Impl {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   std::unique_ptr<Loop> loop;
+  std::unique_ptr<const Grammars> grammars;
 
   ~Impl() {
     if (!loop) return;
@@ -53,8 +57,8 @@ Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>()> make,
                                            std::shared_ptr<const Tokenizer> tokenizer,
-                                           std::shared_ptr<const ChatTemplate> chat_template, Checkpoint checkpoint,
-                                           const EngineOptions& options) {
+                                           std::shared_ptr<const ChatTemplate> chat_template,
+                                           Checkpoint checkpoint, const EngineOptions& options) {
   auto impl = std::make_unique<Impl>();
   impl->checkpoint = std::move(checkpoint);
   impl->tokenizer = std::move(tokenizer);
@@ -64,6 +68,8 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
     impl->loop->open(make(), impl->checkpoint, impl->tokenizer.get());
     impl->thread.add(impl->loop.get());
   });
+  impl->grammars =
+      std::make_unique<const Grammars>(impl->tokenizer, impl->loop->info().vocab_size, impl->loop->eos());
   for (const auto& warning : impl->loop->warnings()) log::warn("engine", "{}", warning);
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
@@ -90,6 +96,10 @@ Handle Engine::submit(Request request, Sink sink) {
   return handle;
 }
 
+std::shared_ptr<const Grammar> Engine::compile(const Constraint& constraint) const {
+  return impl_->grammars->compile(constraint);
+}
+
 Embeddings Engine::embed(const EmbedRequest& request) {
   auto result = impl_->loop->embed(request);
   impl_->thread.wake();
@@ -104,6 +114,10 @@ void Engine::drain(double timeout_s) {
   impl_->loop->cancel_all();
   impl_->thread.wake();
   impl_->loop->wait_until_empty(1e6);
+}
+
+void Engine::clear_prompt_cache() {
+  impl_->thread.call([&] { impl_->loop->clear_prompt_cache(); });
 }
 
 std::optional<std::string> Engine::failure() const { return impl_->loop->failure(); }

@@ -15,10 +15,12 @@
 #include <variant>
 #include <vector>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "models/model.h"
 #include "sample/sampler.h"
 #include "text/chat_template.h"
+#include "text/grammar/grammar.h"
 #include "text/tokenizer.h"
 
 namespace mlxcel {
@@ -31,28 +33,54 @@ class Busy : public Error {
 
 struct EngineOptions {
   std::filesystem::path model = {};
-  int context = 0;                    // window per sequence; 0: the model's, or what memory allows of it
-  int parallel = 4;                   // sequences at once
-  int prefill_chunk = 2048;           // prompt tokens per step; 0: whole prompts
-  int step_token_budget = 0;          // tokens of a step while rows decode; 0: learned from max_token_gap_ms
-  int max_token_gap_ms = 100;         // what a learned budget keeps a step under
-  size_t max_queue = 256;             // waiting requests; beyond: Busy
-  std::string kv_cache_mode = "fp16"; // fp16, f32 (tests)
-  size_t max_kv_tokens = 0;           // pages for that many tokens over all sequences; 0: as memory allows
-  std::string pooling = {};           // encoders: mean, cls, last, max; empty: the checkpoint's own
+  int context = 0;                     // window per sequence; 0: the model's, or what memory allows of it
+  int parallel = 4;                    // sequences at once
+  int prefill_chunk = 2048;            // prompt tokens per step; 0: whole prompts
+  int step_token_budget = 0;           // tokens of a step while rows decode; 0: learned from max_token_gap_ms
+  int max_token_gap_ms = 100;          // what a learned budget keeps a step under
+  size_t max_queue = 256;              // waiting requests; beyond: Busy
+  std::string kv_cache_mode = "fp16";  // fp16, f32 (tests)
+  size_t max_kv_tokens = 0;            // pages for that many tokens over all sequences; 0: as memory allows
+  bool prompt_cache = true;            // keep what was evaluated for prompts that begin alike
+  size_t prompt_cache_bytes =
+      0;  // keys, values and states kept; 0: 2 GiB, or a quarter of the memory available
+  std::filesystem::path prompt_cache_dir = {};  // also keep them here, across restarts; empty: nowhere
+  size_t prompt_cache_disk_bytes = size_t{8} << 30;
+  size_t max_per_key = 0;      // running requests of one key while others wait; 0: any number
+  bool prompt_lookup = false;  // draft from what prompt and answer repeat; answers do not change
+  int draft_tokens = 0;        // most tokens of a draft; 0: as many as pay
+  std::string pooling = {};    // encoders: mean, cls, last, max; empty: the checkpoint's own
   bool warmup = true;
   std::function<void(size_t done, size_t total)> progress = nullptr;
 };
 
+/// Ends an answer whose last tokens are one pattern over and over (finish "stop").
+struct LoopDetection {
+  int max_pattern = 0;  // tokens of a pattern; 0: off
+  int min_pattern = 1;
+  int min_count = 2;  // how often it must stand at the end; at least 2
+};
+
+enum class Priority { high, normal, low };
+
 struct Request {
   std::vector<TokenId> prompt = {};
   SamplingParams sampling = {};
-  int max_tokens = -1;                // -1: to the window's end; 0: evaluate the prompt only
-  std::vector<TokenId> eos = {};      // end tokens; filled from the model when empty
+  LoopDetection loops = {};
+  GrammarUse grammar = {};        // what the answer must look like
+  int max_tokens = -1;            // -1: to the window's end; 0: evaluate the prompt only
+  std::vector<TokenId> eos = {};  // end tokens; filled from the model when empty
   bool ignore_eos = false;
-  bool prompt_logprobs = false;       // Scored events for the prompt's tokens (echo with logprobs)
-  int choice = 0;                     // index among n choices, for the seed
-  std::string route = {};             // who asks ("/v1/completions", "cli"): logs, MLXCEL_FAIL_STEP
+  bool prompt_logprobs = false;  // Scored events for the prompt's tokens (echo with logprobs)
+  int choice = 0;                // index among n choices, for the seed
+  bool cache_prompt = true;      // reuse kept prefixes and keep this one
+  std::string cache_scope = {};  // prefixes are shared inside one scope only (key, template signature, ...)
+  int history_tokens = 0;        // tokens of the prompt that the next turn begins with whatever the answer is
+  uint64_t group = 0;            // not 0: choices of one prompt, which is evaluated once for all of them
+  Priority priority = Priority::normal;
+  std::string key = {};                    // keys of a lane take turns
+  std::optional<TimePoint> deadline = {};  // Failed{cancelled} when it passes
+  std::string route = {};                  // who asks ("/v1/completions", "cli"): logs, MLXCEL_FAIL_STEP
 };
 
 enum class FinishReason { stop, length, cancelled };
@@ -61,12 +89,26 @@ const char* to_string(FinishReason reason);
 struct Timings {
   double queue_ms = 0, prompt_ms = 0, decode_ms = 0;
   int prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
+  int drafted = 0, accepted = 0, draft_rounds = 0;  // speculation
 };
 
-struct Scored { std::vector<Draw> tokens; };              // prompt tokens 1..n-1, in order, may come in parts
-struct Token { Draw draw; Timings timings; uint32_t seed = 0; };  // one generated token; EOS is not sent
-struct Finished { FinishReason reason; Timings timings; uint32_t seed; std::optional<TokenId> eos; };
-struct Failed { Error error; };
+struct Scored {
+  std::vector<Draw> tokens;
+};  // prompt tokens 1..n-1, in order, may come in parts
+struct Token {
+  Draw draw;
+  Timings timings;
+  uint32_t seed = 0;
+};  // one generated token; EOS is not sent
+struct Finished {
+  FinishReason reason;
+  Timings timings;
+  uint32_t seed;
+  std::optional<TokenId> eos;
+};
+struct Failed {
+  Error error;
+};
 using Event = std::variant<Scored, Token, Finished, Failed>;  // Finished or Failed is the last
 using Sink = std::function<void(Event)>;
 
@@ -84,7 +126,7 @@ class Handle {
 
 struct EmbedRequest {
   std::vector<std::vector<TokenId>> inputs = {};  // with CLS, SEP and the like
-  std::string pooling = {};  // mean, cls, last, max; empty: the model's own
+  std::string pooling = {};                       // mean, cls, last, max; empty: the model's own
   bool normalize = true;
   int dimensions = 0;     // 0: all; else the first ones, normalised again
   bool truncate = false;  // cut inputs over max_input() instead of refusing them; a final special token stays
@@ -95,12 +137,19 @@ struct Embeddings {
   int truncated = 0;      // inputs that were cut
 };
 
-struct EngineStats {     // a copy, consistent, cheap
-  uint64_t prompt_tokens = 0, generated_tokens = 0, requests = 0, failed = 0, cancelled = 0, steps = 0, mixed_steps = 0;
+struct EngineStats {  // a copy, consistent, cheap
+  uint64_t prompt_tokens = 0, generated_tokens = 0, requests = 0, failed = 0, cancelled = 0, steps = 0,
+           mixed_steps = 0;
   uint64_t preemptions = 0, embedded_inputs = 0;
+  uint64_t cache_hits = 0, cache_misses = 0, cache_tokens_reused = 0, cache_evictions = 0;
+  uint64_t disk_hits = 0, disk_misses = 0, disk_corrupt = 0, disk_writes = 0;  // of the prompt cache
+  uint64_t drafted = 0, accepted = 0, draft_rounds = 0;
   double prompt_seconds = 0, decode_seconds = 0;
   double kernel_seconds = 0;  // of both, inside evaluation: the rest is the engine's own time between steps
-  int running = 0, waiting = 0, pages_free = 0, pages_total = 0, step_rows = 0;
+  int running = 0, waiting = 0, step_rows = 0;
+  int pages_free = 0, pages_total = 0;  // pages that only the prompt cache holds are free: it gives them back
+  int cache_entries = 0;
+  size_t cache_bytes = 0;
   size_t memory_bytes = 0;
 };
 
@@ -108,7 +157,8 @@ class Engine {
  public:
   /// Opens, loads and warms the model; returns when it can answer. Errors as load_model's.
   static std::unique_ptr<Engine> load(const EngineOptions& options);
-  /// An engine over a model made by `make` on the model thread, for tests. Tokenizer and template may be null.
+  /// An engine over a model made by `make` on the model thread, for tests. Tokenizer and template may be
+  /// null.
   static std::unique_ptr<Engine> with_model(std::function<std::unique_ptr<Model>()> make,
                                             std::shared_ptr<const Tokenizer> tokenizer,
                                             std::shared_ptr<const ChatTemplate> chat_template,
@@ -118,24 +168,30 @@ class Engine {
   Engine& operator=(const Engine&) = delete;
 
   Handle submit(Request request, Sink sink);
+  /// Compiles what `constraint` asks for over this model's vocabulary, on the caller's thread (the first time
+  /// some hundred milliseconds). invalid_request, with the constraint's param, for what cannot be enforced
+  /// exactly.
+  std::shared_ptr<const Grammar> compile(const Constraint& constraint) const;
   /// Blocks the caller. Errors are thrown; inputs over max_input() are invalid_request naming both lengths.
   Embeddings embed(const EmbedRequest& request);
   /// Refuses new requests, lets running ones end (at most `timeout_s`), then cancels. Not from a sink.
   void drain(double timeout_s);
+  /// Forgets every kept prefix.
+  void clear_prompt_cache();
   /// Why the engine stopped (eight failed evaluations in a row); nothing while it works.
   std::optional<std::string> failure() const;
 
   const ModelInfo& info() const;
-  int context() const;                                       // window per sequence
-  int max_input() const;                                     // encoders: tokens of one input
-  uint32_t step_token_budget() const;                        // in force now
+  int context() const;                 // window per sequence
+  int max_input() const;               // encoders: tokens of one input
+  uint32_t step_token_budget() const;  // in force now
   const std::shared_ptr<const Tokenizer>& tokenizer() const;
   const std::shared_ptr<const ChatTemplate>& chat_template() const;  // may be null
   const Checkpoint& checkpoint() const;
   const std::vector<TokenId>& eos() const;
   EngineStats stats() const;
-  std::string kv_label() const;                              // "f16: applied to 30 of 30 layers"
-  const std::vector<std::string>& warnings() const;          // of checkpoint, model and window, for the banner
+  std::string kv_label() const;                      // "f16: applied to 30 of 30 layers"
+  const std::vector<std::string>& warnings() const;  // of checkpoint, model and window, for the banner
 
  private:
   struct Impl;

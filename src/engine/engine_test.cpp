@@ -71,14 +71,15 @@ class EngineTest : public ::testing::Test {
     control_ = std::make_shared<FakeControl>();
     Checkpoint checkpoint;
     checkpoint.eos_ids = {FakeModel::kEos};
-    auto engine = Engine::with_model(
-        [&] { return std::make_unique<FakeModel>(control_, encoder, window); }, nullptr, nullptr, checkpoint, options);
+    auto engine = Engine::with_model([&] { return std::make_unique<FakeModel>(control_, encoder, window); },
+                                     nullptr, nullptr, checkpoint, options);
     control_->steps = 0;
     return engine;
   }
   static Running start(Engine& engine, Request request) {
     Running running;
-    running.handle = engine.submit(std::move(request), [events = running.events](Event e) { events->push(std::move(e)); });
+    running.handle =
+        engine.submit(std::move(request), [events = running.events](Event e) { events->push(std::move(e)); });
     return running;
   }
   static Request request(std::vector<int32_t> prompt, int max_tokens) {
@@ -228,9 +229,11 @@ TEST_F(EngineTest, PromptLogprobsAreThoseOfTheModel) {
     ASSERT_EQ(outcome.scored.size(), 49u);
     for (size_t i = 0; i < 49; ++i) {
       double sum = 0;
-      for (int c = 0; c < FakeModel::kVocab; ++c) sum += std::exp(FakeModel::logit(p[i], static_cast<int>(i), c));
+      for (int c = 0; c < FakeModel::kVocab; ++c)
+        sum += std::exp(FakeModel::logit(p[i], static_cast<int>(i), c));
       EXPECT_EQ(outcome.scored[i].token, p[i + 1]);
-      EXPECT_NEAR(outcome.scored[i].logprob, FakeModel::logit(p[i], static_cast<int>(i), p[i + 1]) - std::log(sum), 1e-5);
+      EXPECT_NEAR(outcome.scored[i].logprob,
+                  FakeModel::logit(p[i], static_cast<int>(i), p[i + 1]) - std::log(sum), 1e-5);
       ASSERT_EQ(outcome.scored[i].top.size(), 1u);
       EXPECT_EQ(outcome.scored[i].top[0].token, FakeModel::successor(p[i], static_cast<int>(i)));
     }
@@ -301,7 +304,8 @@ TEST_F(EngineTest, EightFailuresInARowStopTheEngine) {
   control_->broken = true;
   for (int i = 0; i < 8; ++i) ASSERT_TRUE(start(*engine, request({1}, 1)).wait().error);
   // The last failure is published right after its event.
-  for (int i = 0; i < 1000 && !engine->failure(); ++i) std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  for (int i = 0; i < 1000 && !engine->failure(); ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
   ASSERT_TRUE(engine->failure());
   EXPECT_NE(engine->failure()->find("device lost"), std::string::npos);
   EXPECT_EQ(error_of([&] { start(*engine, request({1}, 1)); }).kind(), ErrorKind::internal);
@@ -325,7 +329,8 @@ TEST_F(EngineTest, FailStepHook) {
   EXPECT_TRUE(FailStep::parse("*:1").hits("any", 0));
   EXPECT_FALSE(FailStep::parse("/a:b:2").hits("/a:b", 0));
   EXPECT_TRUE(FailStep::parse("/a:b:2").hits("/a:b", 1));
-  for (const char* text : {"", "x", ":1", "x:", "x:0", "x:-1", "x:1y"}) EXPECT_THROW(FailStep::parse(text), Error) << text;
+  for (const char* text : {"", "x", ":1", "x:", "x:0", "x:-1", "x:1y"})
+    EXPECT_THROW(FailStep::parse(text), Error) << text;
 }
 
 TEST_F(EngineTest, CancelLeavesWithinTwoSteps) {  // H5
@@ -357,6 +362,40 @@ TEST_F(EngineTest, AWaitingRequestCanBeCancelled) {
   EXPECT_EQ(outcome.finished->reason, FinishReason::cancelled);
   EXPECT_TRUE(outcome.tokens.empty());
   EXPECT_EQ(first.wait().tokens.size(), 30u);
+}
+
+TEST_F(EngineTest, ACancelledWaitingRequestLeavesTheQueue) {
+  auto engine = make(EngineOptions{.parallel = 1});
+  control_->step_ms = 20;
+  auto first = start(*engine, request({1}, 500));
+  Outcome outcome;
+  ASSERT_TRUE(first.token(outcome));
+  std::vector<Running> waiting;
+  for (int i = 0; i < 3; ++i) waiting.push_back(start(*engine, request({2}, 30)));
+  ASSERT_TRUE(first.token(outcome));
+  first.handle.cancel();
+  for (auto& r : waiting) r.handle.cancel();
+  for (auto& r : waiting) EXPECT_EQ(r.wait().finished->reason, FinishReason::cancelled);
+  while (first.token(outcome)) {
+  }
+  EXPECT_EQ(engine->stats().waiting, 0);
+  EXPECT_EQ(engine->stats().running, 0);
+  EXPECT_EQ(engine->stats().cancelled, 4u);
+}
+
+TEST_F(EngineTest, AnswersThatGoInCirclesStop) {
+  auto engine = make();
+  Request r = request({7}, 100);
+  r.sampling.logit_bias = {{3, 100.0f}};
+  r.loops = {.max_pattern = 4, .min_pattern = 1, .min_count = 5};
+  const Outcome outcome = start(*engine, r).wait();
+  EXPECT_EQ(outcome.tokens.size(), 5u);
+  EXPECT_EQ(outcome.finished->reason, FinishReason::stop);
+  EXPECT_FALSE(outcome.finished->eos);
+  r.loops.min_count = 1;
+  EXPECT_EQ(error_of([&] { start(*engine, r); }).param(), "min_count");
+  r.loops = {.max_pattern = 2, .min_pattern = 3};
+  EXPECT_EQ(error_of([&] { start(*engine, r); }).param(), "min_pattern_size");
 }
 
 TEST_F(EngineTest, AThrowingSinkEndsItsRequestAlone) {
@@ -437,7 +476,8 @@ TEST_F(EngineTest, SeedsAndChoices) {  // H15
   auto engine = make(EngineOptions{.parallel = 8});
   Request r = request({1, 2, 3}, 12);
   r.sampling.temperature = 50.0f;
-  r.sampling.banned = {FakeModel::kEos, FakeModel::kNan, FakeModel::kThrow};  // answers cut short may be equal
+  r.sampling.banned = {FakeModel::kEos, FakeModel::kNan,
+                       FakeModel::kThrow};  // answers cut short may be equal
   std::set<std::vector<int32_t>> seen;
   std::vector<Running> running;
   for (int i = 0; i < 20; ++i) running.push_back(start(*engine, r));
@@ -551,10 +591,13 @@ TEST_F(EngineTest, OneBadEmbeddingInputFailsItsJobAlone) {
   control_->step_ms = 3;
   for (int i = 0; i < 6; ++i)
     good.push_back(std::async(std::launch::async, [&, i] {
-      return engine->embed({.inputs = {{i + 1}}, .normalize = false}).vectors[0][0] == static_cast<float>(i + 1);
+      return engine->embed({.inputs = {{i + 1}}, .normalize = false}).vectors[0][0] ==
+             static_cast<float>(i + 1);
     }));
-  EXPECT_EQ(error_of([&] { engine->embed({.inputs = {{1}, {FakeModel::kThrow}}}); }).kind(), ErrorKind::internal);
-  EXPECT_EQ(error_of([&] { engine->embed({.inputs = {{FakeModel::kNan}, {1}}}); }).kind(), ErrorKind::internal);
+  EXPECT_EQ(error_of([&] { engine->embed({.inputs = {{1}, {FakeModel::kThrow}}}); }).kind(),
+            ErrorKind::internal);
+  EXPECT_EQ(error_of([&] { engine->embed({.inputs = {{FakeModel::kNan}, {1}}}); }).kind(),
+            ErrorKind::internal);
   for (auto& g : good) EXPECT_TRUE(g.get());
   EXPECT_FALSE(engine->failure());
 }

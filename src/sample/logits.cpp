@@ -16,10 +16,10 @@ using Words = int32_t __attribute__((vector_size(16)));
 constexpr size_t kWidth = 4;
 constexpr size_t kGroups = 4;
 constexpr size_t kLanes = kWidth * kGroups;
-constexpr size_t kBlock = 2048;      // a block's peak is remembered, then searched for once
-constexpr size_t kSumBlock = 512;    // floats summed in f32 lanes before they go to f64
-constexpr size_t kSkipBlock = 64;    // entries ruled out by one comparison
-constexpr int kHeapLimit = 2048;     // above it, selection over all entries beats the heap
+constexpr size_t kBlock = 2048;    // a block's peak is remembered, then searched for once
+constexpr size_t kSumBlock = 512;  // floats summed in f32 lanes before they go to f64
+constexpr size_t kSkipBlock = 64;  // entries ruled out by one comparison
+constexpr int kHeapLimit = 2048;   // above it, selection over all entries beats the heap
 constexpr float kLowest = -std::numeric_limits<float>::infinity();
 
 Floats load(const float* x) {
@@ -41,14 +41,15 @@ Floats of_bits(Words x) { return std::bit_cast<Floats>(x); }
 float where_above(float x, float floor, float value) { return x > floor ? value : 0.0f; }
 Floats where_above(Floats x, Floats floor, Floats value) { return x > floor ? value : all(0.0f); }
 
-// e^x for x <= 0: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes' expf coefficients). One body for a float and
-// for a vector, so that both give the same bits.
+// e^x for x <= 0: 2^n times a polynomial on [-ln2/2, ln2/2] (Cephes' expf coefficients). One body for a float
+// and for a vector, so that both give the same bits.
 template <class T>
 inline T exp_negative(T x) {
   const auto c = [&](float v) { return splat_as(x, v); };
   const T floor = c(-87.0f);
   const T clipped = max_of(x, floor);
-  const T shifted = clipped * c(1.44269504f) + c(12582912.0f);  // rounds to the nearest integer in the low bits
+  const T shifted =
+      clipped * c(1.44269504f) + c(12582912.0f);  // rounds to the nearest integer in the low bits
   const T n = shifted - c(12582912.0f);
   const T r = clipped - n * c(0.693359375f) - n * c(-2.12194440e-4f);
   T p = c(1.9875691500e-4f);
@@ -127,6 +128,16 @@ double sum_weights(std::span<const float> row, float highest, float scale) {
   return total;
 }
 
+void apply_mask(std::span<float> row, std::span<const uint32_t> mask) {
+  for (size_t word = 0; word * 32 < row.size(); ++word) {
+    const uint32_t bits = mask[word];
+    if (bits == ~uint32_t{0}) continue;
+    float* x = row.data() + word * 32;
+    const size_t count = std::min<size_t>(32, row.size() - word * 32);
+    for (size_t i = 0; i < count; ++i) x[i] = (bits >> i & 1u) != 0 ? x[i] : kLowest;
+  }
+}
+
 bool any_from(std::span<const float> part, float lowest) {
   size_t i = 0;
   if (const size_t whole = part.size() / kLanes * kLanes; whole > 0) {
@@ -154,16 +165,19 @@ Cut nucleus(std::span<const float> row, float highest, double share, double slac
     const Floats weights = exp_negative(x - all(highest));
     const Floats depth = (all(highest) - x) * all(kPerUnit);
     const Words bands = __builtin_convertvector(depth < all(kLast) ? depth : all(kLast), Words);
-    for (size_t l = 0; l < kWidth; ++l) mass[static_cast<size_t>(bands[l])] += static_cast<double>(weights[l]);
+    for (size_t l = 0; l < kWidth; ++l)
+      mass[static_cast<size_t>(bands[l])] += static_cast<double>(weights[l]);
   }
-  for (; i < row.size(); ++i) mass[static_cast<size_t>(band_of(row[i]))] += static_cast<double>(exp_negative(row[i] - highest));
+  for (; i < row.size(); ++i)
+    mass[static_cast<size_t>(band_of(row[i]))] += static_cast<double>(exp_negative(row[i] - highest));
 
   double total = 0.0;
   for (double m : mass) total += m;
   const double target = (share - slack) * total;
   double reached = 0.0;
   int band = 0;
-  while (band + 1 < kBands && reached + mass[static_cast<size_t>(band)] < target) reached += mass[static_cast<size_t>(band++)];
+  while (band + 1 < kBands && reached + mass[static_cast<size_t>(band)] < target)
+    reached += mass[static_cast<size_t>(band++)];
   // Sums in another order may fall short by their last bits: then the last band with any mass holds the cut.
   while (band > 0 && mass[static_cast<size_t>(band)] == 0.0) reached -= mass[static_cast<size_t>(--band)];
   const float floor = band + 1 < kBands ? highest - static_cast<float>(band + 2) / kPerUnit : kLowest;
@@ -201,7 +215,8 @@ void select_top(std::span<const float> row, int count, std::vector<TokenLogprob>
   for (size_t at = 0; at < row.size(); at += kSkipBlock) {
     const size_t count_here = std::min(kSkipBlock, row.size() - at);
     const bool full = out.size() == wanted;
-    if (full && count_here == kSkipBlock && !(lane_max(row.data() + at, kSkipBlock) > out.front().logprob)) continue;
+    if (full && count_here == kSkipBlock && !(lane_max(row.data() + at, kSkipBlock) > out.front().logprob))
+      continue;
     for (size_t i = at; i < at + count_here; ++i) {
       const TokenLogprob entry{static_cast<int32_t>(i), row[i]};
       if (out.size() < wanted) {

@@ -12,8 +12,8 @@ namespace mlxcel::logits {
 
 struct Peak {
   float value = 0.0f;
-  int32_t token = 0;    // ties to the lowest id
-  bool finite = true;   // no NaN and no infinity in the row
+  int32_t token = 0;   // ties to the lowest id
+  bool finite = true;  // no NaN and no infinity in the row
 };
 Peak peak(std::span<const float> row);
 
@@ -22,6 +22,9 @@ float weight(float x, float highest, float scale);
 
 /// Sum over the row of weight(x, highest, scale).
 double sum_weights(std::span<const float> row, float highest, float scale = 1.0f);
+
+/// -infinity for every entry whose bit is not set (bit i of word i / 32).
+void apply_mask(std::span<float> row, std::span<const uint32_t> mask);
 
 /// Whether any entry is at least `lowest`.
 bool any_from(std::span<const float> part, float lowest);

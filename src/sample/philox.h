@@ -19,10 +19,11 @@ constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter, st
   return counter;
 }
 
-/// A number in [0, 1) with 53 random bits, for one draw of one sequence.
-constexpr double philox_uniform(uint32_t seed, uint32_t choice, uint64_t position) {
-  const auto words = philox4x32({static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), 0, 0},
-                                {seed, choice});
+/// A number in [0, 1) with 53 random bits, for one draw of one sequence. Lanes: several numbers for one
+/// token.
+constexpr double philox_uniform(uint32_t seed, uint32_t choice, uint64_t position, uint32_t lane = 0) {
+  const auto words = philox4x32(
+      {static_cast<uint32_t>(position), static_cast<uint32_t>(position >> 32), lane, 0}, {seed, choice});
   const uint64_t bits = (uint64_t{words[0]} << 32) | words[1];
   return static_cast<double>(bits >> 11) * 0x1.0p-53;
 }

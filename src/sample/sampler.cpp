@@ -5,24 +5,21 @@
 #include <cmath>
 #include <limits>
 #include <random>
+#include <utility>
 
 #include "base/error.h"
+#include "sample/chain.h"
+#include "sample/dry.h"
 #include "sample/logits.h"
 #include "sample/philox.h"
 
 namespace mlxcel {
 namespace {
 
-constexpr float kMaxEdit = 100.0f;
 // Filters compare sums of f32 exponentials: a set that reaches top_p to within rounding has reached it.
 constexpr double kFilterSlack = 1e-6;
 constexpr uint32_t kRandomSeed = 0xFFFFFFFFu;  // the wire's word for "a fresh one"
 constexpr size_t kDrawBlock = 256;
-
-void check_range(const char* name, double value, double low, double high) {
-  if (!(value >= low && value <= high))
-    fail_param(name, "{}: expected a number from {} to {}, found {}", name, low, high, value);
-}
 
 uint32_t fresh_seed() {
   std::random_device device;
@@ -50,99 +47,275 @@ void add_logprobs(Draw& draw, std::span<const float> row, float highest, int top
 
 }  // namespace
 
-void validate(const SamplingParams& p, int vocab_size) {
-  constexpr double kFloatMax = std::numeric_limits<float>::max();
-  check_range("temperature", p.temperature, 0.0, kFloatMax);
-  if (p.top_k < 0) fail_param("top_k", "top_k: expected 0 (off) or more, found {}", p.top_k);
-  check_range("top_p", p.top_p, 0.0, 1.0);
-  check_range("min_p", p.min_p, 0.0, 1.0);
-  check_range("repeat_penalty", p.repeat_penalty, 0.01f, kMaxEdit);
-  check_range("frequency_penalty", p.frequency_penalty, -kMaxEdit, kMaxEdit);
-  check_range("presence_penalty", p.presence_penalty, -kMaxEdit, kMaxEdit);
-  if (p.repeat_last_n < -1)
-    fail_param("repeat_last_n", "repeat_last_n: expected -1 (whole context) or more, found {}", p.repeat_last_n);
-  if (p.min_keep < 0) fail_param("min_keep", "min_keep: expected 0 or more, found {}", p.min_keep);
-  for (const auto& [token, bias] : p.logit_bias) {
-    if (token < 0 || token >= vocab_size)
-      fail_param("logit_bias", "logit_bias: key {} is outside the vocabulary of {} tokens", token, vocab_size);
-    if (!(bias >= -kMaxEdit && bias <= kMaxEdit))
-      fail_param("logit_bias", "logit_bias: key {}: expected a value from -100 to 100, found {}", token, bias);
-  }
-  std::vector<int32_t> banned = p.banned;
-  std::sort(banned.begin(), banned.end());
-  banned.erase(std::unique(banned.begin(), banned.end()), banned.end());
-  for (int32_t token : banned)
-    if (token < 0 || token >= vocab_size)
-      fail_param("banned", "banned: token {} is outside the vocabulary of {} tokens", token, vocab_size);
-  if (static_cast<int>(banned.size()) >= vocab_size)
-    fail_param("banned", "banned: all {} tokens of the vocabulary are banned", vocab_size);
-  if (p.logprobs < -1 || p.logprobs > vocab_size)
-    fail_param("logprobs", "logprobs: expected -1 (none) to {}, found {}", vocab_size, p.logprobs);
-}
-
-Sampler::Sampler(const SamplingParams& params, int vocab_size, int choice)
+Sampler::Sampler(const SamplingParams& params, int vocab_size, int choice,
+                 std::shared_ptr<const TokenBytes> bytes)
     : params_(params), vocab_size_(vocab_size), choice_(choice), seed_(params.seed.value_or(kRandomSeed)) {
   validate(params, vocab_size);
   if (seed_ == kRandomSeed) seed_ = fresh_seed();
+  plan();
+  const auto in = [](const std::vector<Stage>& stages, Stage stage) {
+    return std::find(stages.begin(), stages.end(), stage) != stages.end();
+  };
+  if (in(first_, Stage::dry) || in(rest_, Stage::dry))
+    dry_ = std::make_unique<Dry>(params_, std::move(bytes));
+  if (!fast_) candidates_ = std::make_unique<Candidates>();
+  mu_ = 2.0f * params_.mirostat_tau;
+  // As if the target had been met so far.
+  adaptive_weight_ = 1.0 / (1.0 - static_cast<double>(params_.adaptive_decay));
+  adaptive_sum_ = static_cast<double>(params_.adaptive_target) * adaptive_weight_;
 }
 
-bool Sampler::edits(std::span<const int32_t> history) const {
-  if (!params_.logit_bias.empty() || !params_.banned.empty()) return true;
-  const bool penalties = params_.repeat_penalty != 1.0f || params_.frequency_penalty != 0.0f ||
-                         params_.presence_penalty != 0.0f;
-  return penalties && params_.repeat_last_n != 0 && !history.empty();
+Sampler::~Sampler() = default;
+Sampler::Sampler(Sampler&&) noexcept = default;
+Sampler& Sampler::operator=(Sampler&&) noexcept = default;
+
+// Stages that are not named or change nothing are dropped; what is left decides the path.
+void Sampler::plan() {
+  const auto named = [&](Stage stage) {
+    return std::find(params_.samplers.begin(), params_.samplers.end(), stage) != params_.samplers.end();
+  };
+  if (!named(Stage::top_k)) params_.top_k = 0;
+  if (!named(Stage::temperature)) params_.temperature = 1.0f, params_.dynatemp_range = 0.0f;
+  const bool penalties =
+      params_.repeat_last_n != 0 && (params_.repeat_penalty != 1.0f || params_.frequency_penalty != 0.0f ||
+                                     params_.presence_penalty != 0.0f);
+  const auto acts = [&](Stage stage) {
+    switch (stage) {
+      case Stage::penalties:
+        return penalties;
+      case Stage::dry:
+        return params_.dry_multiplier > 0.0f && params_.dry_penalty_last_n != 0;
+      case Stage::top_n_sigma:
+        return params_.top_n_sigma > 0.0f;
+      case Stage::top_k:
+        return params_.top_k > 0 && params_.top_k < vocab_size_;
+      case Stage::typ_p:
+        return params_.typical_p < 1.0f;
+      case Stage::top_p:
+        return params_.top_p < 1.0f;
+      case Stage::min_p:
+        return params_.min_p > 0.0f;
+      case Stage::xtc:
+        return params_.xtc_probability > 0.0f && params_.xtc_threshold <= 0.5f;
+      case Stage::temperature:
+        return params_.temperature != 1.0f || params_.dynatemp_range > 0.0f;
+      case Stage::adaptive_p:
+        return params_.adaptive_target >= 0.0f;
+    }
+    return false;
+  };
+  for (Stage stage : params_.samplers) {
+    const bool edit = stage == Stage::penalties || stage == Stage::dry;
+    if (acts(stage)) (edit && rest_.empty() ? first_ : rest_).push_back(stage);
+  }
+  if (params_.mirostat > 0) rest_ = {Stage::temperature};
+  // It looks at the distribution that everything else left.
+  if (const auto found = std::find(rest_.begin(), rest_.end(), Stage::adaptive_p); found != rest_.end())
+    std::rotate(found, found + 1, rest_.end());
+
+  fast_ = params_.mirostat == 0 && params_.dynatemp_range == 0.0f && !params_.post_sampling_probs;
+  const Stage quick[] = {Stage::top_k, Stage::top_p, Stage::min_p, Stage::temperature};
+  const auto* at = std::begin(quick);
+  for (Stage stage : rest_) {
+    at = std::find(at, std::end(quick), stage);
+    if (at == std::end(quick)) fast_ = false;
+  }
+  const auto runs = [&](Stage stage) { return std::find(rest_.begin(), rest_.end(), stage) != rest_.end(); };
+  if (fast_ && !runs(Stage::top_p)) params_.top_p = 1.0f;
+  if (fast_ && !runs(Stage::min_p)) params_.min_p = 0.0f;
 }
 
-std::span<const float> Sampler::edited(std::span<const float> row, std::span<const int32_t> history) {
-  scratch_.assign(row.begin(), row.end());
-  for (const auto& [token, bias] : params_.logit_bias) scratch_[static_cast<size_t>(token)] += bias;
-  for (int32_t token : params_.banned)
-    scratch_[static_cast<size_t>(token)] = -std::numeric_limits<float>::infinity();
-
-  const bool penalties = params_.repeat_penalty != 1.0f || params_.frequency_penalty != 0.0f ||
-                         params_.presence_penalty != 0.0f;
-  if (!penalties || params_.repeat_last_n == 0) return scratch_;
+// Calls edit(token, count) for every token of the window.
+template <class Edit>
+void Sampler::penalise(std::span<const int32_t> history, Edit&& edit) {
   if (params_.repeat_last_n > 0 && history.size() > static_cast<size_t>(params_.repeat_last_n))
     history = history.last(static_cast<size_t>(params_.repeat_last_n));
   counts_.resize(static_cast<size_t>(vocab_size_), 0);
   for (int32_t token : history)
     if (token < 0 || token >= vocab_size_)
-      fail(ErrorKind::internal, "sampler: history has token {}, the vocabulary {} tokens", token, vocab_size_);
+      fail(ErrorKind::internal, "sampler: history has token {}, the vocabulary {} tokens", token,
+           vocab_size_);
   for (int32_t token : history) ++counts_[static_cast<size_t>(token)];
   for (int32_t token : history) {
-    const auto at = static_cast<size_t>(token);
-    const int32_t count = counts_[at];
+    int32_t& count = counts_[static_cast<size_t>(token)];
     if (count == 0) continue;  // done already
-    counts_[at] = 0;
-    float& logit = scratch_[at];
-    logit = logit > 0.0f ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
-    logit -= static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
+    edit(token, std::exchange(count, 0));
+  }
+}
+
+std::span<const float> Sampler::edited(std::span<const float> row, std::span<const int32_t> history,
+                                       TokenMask mask) {
+  constexpr float kNever = -std::numeric_limits<float>::infinity();
+  scratch_.assign(row.begin(), row.end());
+  for (const auto& [token, bias] : params_.logit_bias) scratch_[static_cast<size_t>(token)] += bias;
+  for (int32_t token : params_.banned) scratch_[static_cast<size_t>(token)] = kNever;
+  if (!mask.empty()) logits::apply_mask(scratch_, mask);
+  if (params_.language_bias) {
+    bool left = false;
+    std::vector<float> before;
+    before.reserve(params_.language_bias->size());
+    for (const auto& [token, bias] : *params_.language_bias) {
+      before.push_back(scratch_[static_cast<size_t>(token)]);
+      scratch_[static_cast<size_t>(token)] += bias;
+    }
+    for (size_t i = 0; i < scratch_.size() && !left; ++i) left = scratch_[i] > kNever;
+    // A grammar may leave nothing but a language that is banned: then it has the say.
+    for (size_t i = 0; i < before.size() && !left; ++i)
+      scratch_[static_cast<size_t>((*params_.language_bias)[i].first)] = before[i];
+  }
+  for (Stage stage : first_) {
+    if (stage == Stage::penalties) {
+      penalise(history, [&](int32_t token, int32_t count) {
+        float& logit = scratch_[static_cast<size_t>(token)];
+        logit = logit > 0.0f ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
+        logit -= static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty;
+      });
+    } else {
+      for (const auto& [token, penalty] : dry_->penalties(history)) {
+        float& logit = scratch_[static_cast<size_t>(token)];
+        if (logit > kNever) logit = std::max(logit - penalty, std::numeric_limits<float>::lowest());
+      }
+    }
   }
   return scratch_;
 }
 
-Draw Sampler::sample(std::span<const float> row, std::span<const int32_t> history, int64_t position) {
+Draw Sampler::sample(std::span<const float> row, std::span<const int32_t> history, int64_t position,
+                     TokenMask mask) {
   if (row.size() != static_cast<size_t>(vocab_size_))
     fail(ErrorKind::internal, "sampler: expected {} logits, found {}", vocab_size_, row.size());
+  if (!mask.empty() && mask.size() * 32 < row.size())
+    fail(ErrorKind::internal, "sampler: a mask of {} words for {} logits", mask.size(), row.size());
   const logits::Peak raw = logits::peak(row);
   require_finite(raw, row);
 
   Draw draw;
-  if (edits(history)) {
-    const std::span<const float> changed = edited(row, history);
-    const logits::Peak best = logits::peak(changed);
+  const bool edits = !first_.empty() || !params_.logit_bias.empty() || !params_.banned.empty() ||
+                     !mask.empty() || params_.language_bias;
+  std::span<const float> now = row;
+  logits::Peak best = raw;
+  if (edits) {
+    now = edited(row, history, mask);
+    best = logits::peak(now);
     if (!std::isfinite(best.value))
-      fail(ErrorKind::internal, "sampler: bias and penalties left {} as the highest logit", best.value);
-    draw.token = greedy() ? best.token : this->draw(changed, best.value, position);
-  } else {
-    draw.token = greedy() ? raw.token : this->draw(row, raw.value, position);
+      fail(ErrorKind::internal, "sampler: bias, mask and penalties left {} as the highest logit", best.value);
   }
-  if (params_.logprobs >= 0) add_logprobs(draw, row, raw.value, params_.logprobs);
+  if (!fast_ && (!greedy() || has_edits_behind_filters() || params_.post_sampling_probs))
+    draw.token = draw_chain(now, history, position, draw);
+  else
+    draw.token = greedy() ? best.token : this->draw(now, best.value, position);
+  if (params_.logprobs >= 0 && !params_.post_sampling_probs)
+    add_logprobs(draw, row, raw.value, params_.logprobs);
   return draw;
 }
 
+double Sampler::uniform(int64_t position, uint32_t lane) const {
+  return philox_uniform(seed_, static_cast<uint32_t>(choice_), static_cast<uint64_t>(position), lane);
+}
+
+bool Sampler::has_edits_behind_filters() const {
+  return std::any_of(rest_.begin(), rest_.end(),
+                     [](Stage s) { return s == Stage::penalties || s == Stage::dry; });
+}
+
+int32_t Sampler::draw_chain(std::span<const float> row, std::span<const int32_t> history, int64_t position,
+                            Draw& draw) {
+  Candidates& c = *candidates_;
+  c.start(row);
+  const int min_keep = std::max(params_.min_keep, 1);
+  bool adaptive = false;
+  for (Stage stage : rest_) {
+    switch (stage) {
+      case Stage::penalties:
+        penalise(history, [&](int32_t token, int32_t count) {
+          c.change(token, [&](float logit) {
+            const float scaled =
+                logit > 0.0f ? logit / params_.repeat_penalty : logit * params_.repeat_penalty;
+            return scaled -
+                   (static_cast<float>(count) * params_.frequency_penalty + params_.presence_penalty);
+          });
+        });
+        break;
+      case Stage::dry:
+        for (const auto& [token, penalty] : dry_->penalties(history))
+          c.change(token, [&, by = penalty](float logit) {
+            return std::max(logit - by, std::numeric_limits<float>::lowest());
+          });
+        break;
+      case Stage::top_n_sigma:
+        c.top_n_sigma(params_.top_n_sigma);
+        break;
+      case Stage::top_k:
+        c.top_k(std::max(params_.top_k, min_keep));
+        break;
+      case Stage::typ_p:
+        if (!greedy()) c.typical(params_.typical_p, min_keep);
+        break;
+      case Stage::top_p:
+        c.top_p(params_.top_p, min_keep);
+        break;
+      case Stage::min_p:
+        c.min_p(params_.min_p, min_keep);
+        break;
+      case Stage::xtc:
+        if (!greedy()) c.xtc(params_.xtc_probability, params_.xtc_threshold, min_keep, uniform(position, 1));
+        break;
+      case Stage::temperature:
+        if (!greedy())
+          c.dynamic_temperature(params_.temperature, params_.dynatemp_range, params_.dynatemp_exponent);
+        break;
+      case Stage::adaptive_p:
+        adaptive = !greedy();
+        break;
+    }
+  }
+  if (greedy())
+    c.temperature(0.0f);
+  else if (params_.mirostat == 1)
+    c.mirostat(mu_, vocab_size_);
+  else if (params_.mirostat == 2)
+    c.mirostat2(mu_);
+  const size_t at = adaptive ? draw_adaptive(uniform(position, 0)) : c.draw(uniform(position, 0));
+  const std::vector<double>& p = c.probabilities();
+  if (params_.mirostat > 0 && !greedy())
+    mu_ -= params_.mirostat_eta * (static_cast<float>(-std::log2(p[at])) - params_.mirostat_tau);
+  const int32_t token = c[at].token;
+  if (params_.post_sampling_probs && params_.logprobs >= 0) {
+    draw.logprob = static_cast<float>(std::log(p[at]));
+    std::vector<TokenLogprob> all;
+    for (size_t i = 0; i < c.size(); ++i)
+      if (p[i] > 0.0) all.push_back({c[i].token, static_cast<float>(std::log(p[i]))});
+    const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
+      return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
+    };
+    const auto wanted = std::min(all.size(), static_cast<size_t>(params_.logprobs));
+    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(wanted), all.end(), better);
+    all.resize(wanted);
+    draw.top = std::move(all);
+  }
+  return token;
+}
+
+// Favours tokens whose own probability is near a target that moves against what was drawn before (adaptive-p,
+// as llama.cpp has it): quadratic near the target, linear far from it.
+size_t Sampler::draw_adaptive(double uniform) {
+  constexpr double kWidth = 0.3, kPeak = 5.0, kSharpness = 10.0;
+  Candidates& c = *candidates_;
+  const std::vector<double> own = c.probabilities();
+  const double target = std::clamp(
+      2.0 * static_cast<double>(params_.adaptive_target) - adaptive_sum_ / adaptive_weight_, 0.0, 1.0);
+  for (size_t i = 0; i < own.size(); ++i) {
+    const double far = std::abs(own[i] - target) / kWidth;
+    c.set(i, static_cast<float>(kPeak - kSharpness * far * far / (1.0 + far)));
+  }
+  const size_t at = c.draw(uniform);
+  adaptive_sum_ = own[at] + static_cast<double>(params_.adaptive_decay) * adaptive_sum_;
+  adaptive_weight_ = 1.0 + static_cast<double>(params_.adaptive_decay) * adaptive_weight_;
+  return at;
+}
+
 int32_t Sampler::draw(std::span<const float> row, float highest, int64_t position) {
-  const double uniform = philox_uniform(seed_, static_cast<uint32_t>(choice_), static_cast<uint64_t>(position));
+  const double uniform = this->uniform(position, 0);
   const auto vocab = static_cast<int>(row.size());
   const int min_keep = std::clamp(params_.min_keep, 1, vocab);
 
@@ -154,7 +327,8 @@ int32_t Sampler::draw(std::span<const float> row, float highest, int64_t positio
   }
   // Without top_k nothing is ranked: the filters come down to one cut.
   logits::Cut cut{-std::numeric_limits<float>::infinity(), vocab};
-  if (params_.top_p < 1.0f) cut = logits::nucleus(row, highest, static_cast<double>(params_.top_p), kFilterSlack);
+  if (params_.top_p < 1.0f)
+    cut = logits::nucleus(row, highest, static_cast<double>(params_.top_p), kFilterSlack);
   if (params_.min_p > 0.0f) {
     const auto lowest = static_cast<float>(min_p_floor(highest));
     if (lowest > cut.logit) cut = {lowest, vocab};
@@ -203,9 +377,10 @@ int32_t Sampler::draw_ranked(float highest, double total, double uniform) {
 }
 
 // Every token up to the cut, in order of ids: block sums, then a walk inside the block hit.
-int32_t Sampler::draw_all(std::span<const float> row, float highest, const logits::Cut& cut, double uniform) const {
-  const auto scale = static_cast<float>(
-      std::min(1.0 / static_cast<double>(params_.temperature), static_cast<double>(std::numeric_limits<float>::max())));
+int32_t Sampler::draw_all(std::span<const float> row, float highest, const logits::Cut& cut,
+                          double uniform) const {
+  const auto scale = static_cast<float>(std::min(1.0 / static_cast<double>(params_.temperature),
+                                                 static_cast<double>(std::numeric_limits<float>::max())));
   const bool everything = cut.logit == -std::numeric_limits<float>::infinity();
   const auto weight_of = [&](size_t i) {
     return cut.keeps(row[i], static_cast<int32_t>(i)) ? logits::weight(row[i], highest, scale) : 0.0f;
@@ -223,8 +398,9 @@ int32_t Sampler::draw_all(std::span<const float> row, float highest, const logit
     blocks[b] = total;
   }
   const double aim = uniform * total;
-  const size_t block = std::min(
-      static_cast<size_t>(std::upper_bound(blocks.begin(), blocks.end(), aim) - blocks.begin()), blocks.size() - 1);
+  const size_t block =
+      std::min(static_cast<size_t>(std::upper_bound(blocks.begin(), blocks.end(), aim) - blocks.begin()),
+               blocks.size() - 1);
   double reached = block == 0 ? 0.0 : blocks[block - 1];
   int32_t last = -1;  // the block's last token with any weight, should lane sums differ in their last bit
   const size_t end = std::min((block + 1) * kDrawBlock, row.size());

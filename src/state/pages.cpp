@@ -26,7 +26,8 @@ PageMemory::PageMemory(size_t bytes) {
   mapping_ = mmap(nullptr, mapped_, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (mapping_ == MAP_FAILED) {
     mapping_ = nullptr;
-    fail(ErrorKind::out_of_memory, "KV pages: no address space for {}: {}", format_bytes(bytes), std::strerror(errno));
+    fail(ErrorKind::out_of_memory, "KV pages: no address space for {}: {}", format_bytes(bytes),
+         std::strerror(errno));
   }
   const auto start = reinterpret_cast<uintptr_t>(mapping_);
   data_ = reinterpret_cast<std::byte*>((start + kHugePage - 1) / kHugePage * kHugePage);
@@ -44,6 +45,7 @@ void PageGroup::prepare(int count) {
   const int fresh = std::max(0, count - static_cast<int>(freed_.size()));
   const size_t wanted = static_cast<size_t>(fresh_ + fresh);
   if (references_.size() < wanted) references_.resize(std::max(wanted, references_.size() * 2));
+  kept_rows_.resize(references_.size());
   // drop() must not throw either: every page that exists may come back.
   freed_.reserve(references_.size());
 }
@@ -61,7 +63,23 @@ int PageGroup::take() noexcept {
 }
 
 void PageGroup::drop(int page) noexcept {
-  if (--references_[static_cast<size_t>(page)] == 0) freed_.push_back(page);
+  const auto at = static_cast<size_t>(page);
+  if (--references_[at] == 0)
+    freed_.push_back(page);
+  else if (references_[at] == kept_rows_[at])
+    ++idle_;
+}
+
+void PageGroup::keep(int page) noexcept {
+  const auto at = static_cast<size_t>(page);
+  if (kept_rows_[at]++ == 0) ++kept_;
+  if (kept_rows_[at] == references_[at]) ++idle_;
+}
+
+void PageGroup::unkeep(int page) noexcept {
+  const auto at = static_cast<size_t>(page);
+  if (kept_rows_[at] == references_[at]) --idle_;
+  if (--kept_rows_[at] == 0) --kept_;
 }
 
 RowState::Impl::~Impl() {
@@ -87,8 +105,9 @@ void RowState::Impl::reserve(int count) {
     needs[g].copy = count > 0 && length % kPageTokens != 0 && group.shared(table[partial]);
     const int wanted = needs[g].fresh + (needs[g].copy ? 1 : 0);
     if (wanted > group.free())
-      fail(ErrorKind::out_of_memory, "KV pages: {} more tokens after {} need {} pages of {} tokens, {} of {} are free",
-           count, length, wanted, kPageTokens, group.free(), group.total());
+      fail(ErrorKind::out_of_memory,
+           "KV pages: {} more tokens after {} need {} pages of {} tokens, {} of {} are free", count, length,
+           wanted, kPageTokens, group.free(), group.total());
     group.prepare(wanted);
     table.reserve(std::max(pages, table.size()));
   }
@@ -116,7 +135,8 @@ void RowState::Impl::advance(int count) {
   const auto end = static_cast<size_t>(length) + static_cast<size_t>(count);
   for (const auto& table : tables)
     if (count < 0 || end > table.size() * kPageTokens)
-      fail(ErrorKind::internal, "advance: {} tokens after {}, reserved are {}", count, length, table.size() * kPageTokens);
+      fail(ErrorKind::internal, "advance: {} tokens after {}, reserved are {}", count, length,
+           table.size() * kPageTokens);
   length = static_cast<int>(end);
   for (size_t g = 0; g < tables.size(); ++g) {
     PageGroup& group = store->groups[g];
@@ -134,8 +154,9 @@ void RowState::Impl::check_rollback(int to) const {
   for (size_t g = 0; g < tables.size(); ++g) {
     const int window = store->groups[g].window();
     if (to > 0 && window > 0 && std::max(0, to - window + 1) < kept[g] * kPageTokens)
-      fail(ErrorKind::unsupported, "truncate to {} tokens: layers with a window of {} have let go of the first {}", to,
-           window, kept[g] * kPageTokens);
+      fail(ErrorKind::unsupported,
+           "truncate to {} tokens: layers with a window of {} have let go of the first {}", to, window,
+           kept[g] * kPageTokens);
   }
 }
 

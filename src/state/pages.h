@@ -42,13 +42,22 @@ class PageGroup {
   void prepare(int count);
   /// A page with one reference. Freed pages first, the latest first. Needs free() > 0 and prepare().
   int take() noexcept;
-  void share(int page) noexcept { ++references_[static_cast<size_t>(page)]; }
+  void share(int page) noexcept {
+    const auto at = static_cast<size_t>(page);
+    if (references_[at]++ == kept_rows_[at]) --idle_;
+  }
   void drop(int page) noexcept;
   bool shared(int page) const { return references_[static_cast<size_t>(page)] > 1; }
 
-  std::vector<int> slots;               // kv slots whose keys and values lie in these pages
-  size_t page_bytes = 0;                // native
-  std::shared_ptr<PageMemory> memory;   // native
+  /// One of the page's references is now a kept row's; and back.
+  void keep(int page) noexcept;
+  void unkeep(int page) noexcept;
+  int kept() const { return kept_; }  // pages in any kept row
+  int idle() const { return idle_; }  // pages in kept rows only
+
+  std::vector<int> slots;              // kv slots whose keys and values lie in these pages
+  size_t page_bytes = 0;               // native
+  std::shared_ptr<PageMemory> memory;  // native
 
  private:
   int window_;
@@ -56,6 +65,8 @@ class PageGroup {
   int fresh_ = 0;
   std::vector<int> freed_;
   std::vector<uint32_t> references_;
+  std::vector<uint32_t> kept_rows_;  // of the references, those of kept rows
+  int kept_ = 0, idle_ = 0;
 };
 
 /// Where a kv slot's data lie.

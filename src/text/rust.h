@@ -29,6 +29,9 @@ class Text {
 struct Free {
   void operator()(mlxcel_tokenizer* p) const { mlxcel_tokenizer_free(p); }
   void operator()(mlxcel_stream* p) const { mlxcel_stream_free(p); }
+  void operator()(mlxcel_grammar_tables* p) const { mlxcel_grammar_tables_free(p); }
+  void operator()(mlxcel_grammar* p) const { mlxcel_grammar_free(p); }
+  void operator()(mlxcel_matcher* p) const { mlxcel_matcher_free(p); }
   void operator()(mlxcel_template* p) const { mlxcel_template_free(p); }
 };
 template <class T>

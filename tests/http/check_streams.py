@@ -201,7 +201,7 @@ def check_queue_full_is_503(context):
         for connection in held:
             connection.close()
         assert set(statuses) == {200, 503}, statuses
-        assert until(lambda: server.metric("mlxcel_slots_busy") == 0)
+        assert until(lambda: idle(server))
         assert server.chat("[[space]]").status == 200
 
 

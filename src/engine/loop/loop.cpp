@@ -12,8 +12,10 @@ namespace mlxcel {
 namespace {
 
 constexpr int kMaxParallel = 1024;
-constexpr int kUnboundedContext = 1 << 20;  // the window of models that have none of their own
-constexpr int kEmbedTokens = 2048;          // tokens of one step of embedding inputs, when prefill_chunk is 0
+constexpr int kUnboundedContext = 1 << 20;       // the window of models that have none of their own
+constexpr size_t kCacheBytes = size_t{2} << 30;  // kept prefixes, where nothing is said about them
+constexpr size_t kLeastCacheBytes = size_t{64} << 20;
+constexpr int kEmbedTokens = 2048;  // tokens of one step of embedding inputs, when prefill_chunk is 0
 
 EngineOptions checked(EngineOptions o) {
   o.progress = nullptr;  // belongs to the load, whose caller may be gone
@@ -21,12 +23,19 @@ EngineOptions checked(EngineOptions o) {
     fail_param("parallel", "parallel: expected 1 to {} sequences, found {}", kMaxParallel, o.parallel);
   if (o.context < 0) fail_param("ctx-size", "ctx-size: expected 0 or more tokens, found {}", o.context);
   if (o.prefill_chunk < 0)
-    fail_param("prefill-chunk-size", "prefill-chunk-size: expected 0 or more tokens, found {}", o.prefill_chunk);
+    fail_param("prefill-chunk-size", "prefill-chunk-size: expected 0 or more tokens, found {}",
+               o.prefill_chunk);
   if (o.step_token_budget != 0 && o.step_token_budget < o.parallel)
-    fail_param("step-token-budget", "step-token-budget: expected at least one token for each of {} sequences, found {}",
+    fail_param("step-token-budget",
+               "step-token-budget: expected at least one token for each of {} sequences, found {}",
                o.parallel, o.step_token_budget);
   if (o.max_token_gap_ms < 1)
     fail_param("max-token-gap", "max-token-gap: expected 1 ms or more, found {}", o.max_token_gap_ms);
+  if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
+    fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
+               o.draft_tokens);
+  if (!o.prompt_cache_dir.empty())
+    fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
   if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
     fail(ErrorKind::unsupported, "kv-cache-mode {}: this build has fp16 and f32", o.kv_cache_mode);
   return o;
@@ -64,7 +73,8 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
-    embedder_ = std::make_unique<Embedder>(*model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
+    embedder_ = std::make_unique<Embedder>(
+        *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
   } else {
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
@@ -78,7 +88,8 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
 void Loop::make_store(const Checkpoint& checkpoint) {
   const int own = info_.max_positions > 0 ? info_.max_positions : kUnboundedContext;
   if (options_.context > own)
-    fail_param("ctx-size", "ctx-size: a window of {} tokens is over the model's own {}", options_.context, own);
+    fail_param("ctx-size", "ctx-size: a window of {} tokens is over the model's own {}", options_.context,
+               own);
   context_ = options_.context > 0 ? options_.context : own;
 
   const StateLayout& layout = model_->layout();
@@ -86,6 +97,9 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   const size_t token_bytes = layout.kv_bytes_per_token(dtype);
   const auto pages = [](int tokens) { return (static_cast<size_t>(tokens) + kPageTokens - 1) / kPageTokens; };
   size_t tokens = pages(context_) * kPageTokens * static_cast<size_t>(options_.parallel);
+  const size_t budget = options_.prompt_cache_bytes > 0
+                            ? options_.prompt_cache_bytes
+                            : std::min(kCacheBytes, std::max(available_memory() / 4, kLeastCacheBytes));
   if (token_bytes > 0) {
     // Pages take memory when they are first used, so half of what is free now is a bound, not a claim.
     const size_t memory = available_memory();
@@ -93,19 +107,27 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     if (options_.max_kv_tokens > 0) room = std::min(room, options_.max_kv_tokens / kPageTokens * kPageTokens);
     if (room < pages(context_) * kPageTokens) {
       if (options_.context > 0 || room < kPageTokens)
-        fail(ErrorKind::out_of_memory, "a window of {} tokens takes {} of keys and values; {} are available for them",
-             context_, format_bytes(static_cast<size_t>(context_) * token_bytes), format_bytes(memory / 2));
-      warnings_.push_back(fmt::format("window reduced from {} to {} tokens: {} of memory are available for keys and values",
-                                      context_, room, format_bytes(memory / 2)));
+        fail(ErrorKind::out_of_memory,
+             "a window of {} tokens takes {} of keys and values; {} are available for them", context_,
+             format_bytes(static_cast<size_t>(context_) * token_bytes), format_bytes(memory / 2));
+      warnings_.push_back(
+          fmt::format("window reduced from {} to {} tokens: {} of memory are available for keys and values",
+                      context_, room, format_bytes(memory / 2)));
       context_ = static_cast<int>(room);
     }
     tokens = std::min(tokens, room);
+    // Kept prefixes lie in pages of their own beyond those that running rows may need at most.
+    if (options_.prompt_cache && options_.max_kv_tokens == 0)
+      tokens += std::min(room - tokens, budget / token_bytes / kPageTokens * kPageTokens);
   }
   store_ = std::make_unique<StateStore>(layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens});
-  kv_label_ = layout.kv().empty()
-                  ? "none: no layer keeps keys and values"
-                  : fmt::format("{}: applied to {} of {} layers", label(dtype), layout.kv().size(), info_.layers);
+  kv_label_ = layout.kv().empty() ? "none: no layer keeps keys and values"
+                                  : fmt::format("{}: applied to {} of {} layers", label(dtype),
+                                                layout.kv().size(), info_.layers);
   work_.pages_total = store_->pages_total();
+  uncuttable_ = !layout.recurrent().empty() || std::any_of(layout.kv().begin(), layout.kv().end(),
+                                                           [](const KvSpec& kv) { return kv.window > 0; });
+  if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
 }
 
 void Loop::warm_up() {
@@ -129,102 +151,9 @@ void Loop::close() {
   stop("the engine was closed");
   drop_done();
   embedder_.reset();
+  cache_.reset();
   store_.reset();
   model_.reset();
-}
-
-std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request request, Sink sink) {
-  if (info_.encoder)
-    fail(ErrorKind::unsupported, "{} is an encoder: it gives embeddings, not text", info_.model_type);
-  const auto prompt = static_cast<int64_t>(request.prompt.size());
-  if (prompt == 0) fail_param("prompt", "the prompt is empty: expected at least one token");
-  if (prompt > context_)
-    fail_param("prompt", "request ({} tokens) exceeds the available context size ({} tokens), try increasing it", prompt,
-               context_);
-  if (prompt == context_ && request.max_tokens != 0)
-    fail_param("prompt",
-               "request ({} tokens) fills the available context size ({} tokens): no room for an answer, try increasing it",
-               prompt, context_);
-  for (size_t i = 0; i < request.prompt.size(); ++i)
-    if (request.prompt[i] < 0 || request.prompt[i] >= info_.vocab_size)
-      fail_param("prompt", "prompt[{}]: token {} is outside the vocabulary of {} tokens", i, request.prompt[i],
-                 info_.vocab_size);
-  if (request.max_tokens < -1)
-    fail_param("max_tokens", "max_tokens: expected -1 (to the window's end) or more, found {}", request.max_tokens);
-  if (request.eos.empty()) request.eos = eos_;
-  if (request.ignore_eos) {
-    for (const std::vector<TokenId>* ids : {&eos_, static_cast<const std::vector<TokenId>*>(&request.eos)})
-      for (TokenId id : *ids)
-        if (id >= 0 && id < info_.vocab_size) request.sampling.banned.push_back(id);
-    request.eos.clear();
-  }
-
-  auto sequence = std::make_unique<Sequence>();
-  sequence->sampler.emplace(request.sampling, info_.vocab_size, request.choice);
-  sequence->prompt_tokens = static_cast<int>(prompt);
-  sequence->limit = context_ - sequence->prompt_tokens;
-  if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
-  sequence->tokens = std::move(request.prompt);
-  sequence->request = std::move(request);
-  sequence->sink = std::move(sink);
-  sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
-  sequence->submitted = Clock::now();
-  auto cancelled = sequence->cancelled;
-
-  const std::lock_guard lock(mutex_);
-  if (failure_) fail(ErrorKind::internal, "{}", *failure_);
-  if (draining_) throw Busy("the engine is shutting down: no new requests");
-  if (alive_ >= static_cast<size_t>(options_.parallel) + options_.max_queue)
-    throw Busy(fmt::format("the queue is full: {} requests run or wait", alive_));
-  sequence->id = next_id_++;
-  ++alive_;
-  const uint64_t id = sequence->id;
-  inbox_.push_back(std::move(sequence));
-  return {id, std::move(cancelled)};
-}
-
-std::future<EmbedJob::Outcome> Loop::embed(const EmbedRequest& request) {
-  if (!info_.encoder)
-    fail(ErrorKind::unsupported, "{} generates text: it gives no embeddings", info_.model_type);
-  auto job = std::make_unique<EmbedJob>();
-  job->request = request;
-  job->pooling = embedding_.pooling;
-  if (!request.pooling.empty()) {
-    const auto pooling = parse_pooling(request.pooling);
-    if (!pooling) fail_param("pooling", "pooling: expected mean, cls, last or max, found \"{}\"", request.pooling);
-    job->pooling = *pooling;
-  }
-  if (request.dimensions < 0 || request.dimensions > info_.hidden)
-    fail_param("dimensions", "dimensions: expected 1 to {}, found {}", info_.hidden, request.dimensions);
-  if (request.inputs.empty()) fail_param("input", "input: expected at least one text");
-  for (size_t i = 0; i < job->request.inputs.size(); ++i) {
-    auto& tokens = job->request.inputs[i];
-    if (tokens.empty()) fail_param("input", "input[{}] has no tokens", i);
-    if (tokens.size() > static_cast<size_t>(embedding_.max_input)) {
-      if (!request.truncate)
-        fail_param("input", "input[{}] has {} tokens, this model takes {}: shorten it or ask for truncation", i,
-                   tokens.size(), embedding_.max_input);
-      const TokenId last = tokens.back();
-      tokens.resize(static_cast<size_t>(embedding_.max_input));
-      if (tokenizer_ != nullptr && tokenizer_->is_special(last)) tokens.back() = last;  // SEP closes every input
-      ++job->result.truncated;
-    }
-    for (TokenId id : tokens)
-      if (id < 0 || id >= info_.vocab_size)
-        fail_param("input", "input[{}]: token {} is outside the vocabulary of {} tokens", i, id, info_.vocab_size);
-    job->result.prompt_tokens += static_cast<int>(tokens.size());
-  }
-  job->result.vectors.resize(job->request.inputs.size());
-
-  auto future = job->promise.get_future();
-  const std::lock_guard lock(mutex_);
-  if (failure_) fail(ErrorKind::internal, "{}", *failure_);
-  if (draining_) throw Busy("the engine is shutting down: no new requests");
-  if (jobs_alive_ >= options_.max_queue + 1)
-    throw Busy(fmt::format("the queue is full: {} embedding requests wait", jobs_alive_));
-  ++jobs_alive_;
-  job_inbox_.push_back(std::move(job));
-  return future;
 }
 
 void Loop::refuse_new() {
@@ -297,11 +226,19 @@ void Loop::collect() {
 
 void Loop::sweep_cancelled() {
   const bool all = cancel_all_;
-  const auto cancelled = [&](const Sequence& s) { return all || s.cancelled->load(std::memory_order_relaxed); };
+  const auto cancelled = [&](const Sequence& s) {
+    return all || s.cancelled->load(std::memory_order_relaxed);
+  };
   for (auto& sequence : running_)
     if (cancelled(*sequence)) finish(*sequence, FinishReason::cancelled);
   for (auto& sequence : waiting_)
     if (cancelled(*sequence)) finish(*sequence, FinishReason::cancelled);
+  const TimePoint now = Clock::now();
+  const Error late(ErrorKind::cancelled, "the request's deadline passed before its answer was whole");
+  for (auto& sequence : running_)
+    if (sequence->request.deadline && *sequence->request.deadline <= now) fail_sequence(*sequence, late);
+  for (auto& sequence : waiting_)
+    if (sequence->request.deadline && *sequence->request.deadline <= now) fail_sequence(*sequence, late);
   if (all && !jobs_.empty()) {
     for (auto& job : jobs_) job->settle(Error(ErrorKind::cancelled, "the engine is shutting down"));
     const size_t count = jobs_.size();
@@ -311,39 +248,6 @@ void Loop::sweep_cancelled() {
     if (alive_ == 0 && jobs_alive_ == 0) emptied_.notify_all();
   }
   drop_done();
-}
-
-// Pages that admitted prompts will still take.
-int Loop::pages_promised() const {
-  int pages = 0;
-  for (const auto& s : running_)
-    pages += std::max(0, store_->pages_for(s->tokens.size() + 1) - store_->pages_for(static_cast<size_t>(s->held())));
-  return pages;
-}
-
-void Loop::admit() {
-  while (!waiting_.empty() && running_.size() < static_cast<size_t>(options_.parallel)) {
-    Sequence& next = *waiting_.front();
-    if (!running_.empty() && store_->pages_total() > 0) {
-      // Room for the prompt, and one page of growth for every row that runs.
-      const int growth = static_cast<int>(running_.size() + 1) * store_->pages_for(1);
-      const int need = pages_promised() + store_->pages_for(next.tokens.size() + 1) + growth;
-      if (store_->pages_free() < need) return;
-    }
-    try {
-      next.state.emplace(store_->make_row());
-    } catch (const Error& error) {
-      if (!running_.empty() && error.kind() == ErrorKind::out_of_memory) return;  // until a row ends
-      fail_sequence(next, error);
-      waiting_.pop_front();
-      left(1);
-      continue;
-    }
-    if (!next.was_admitted) next.admitted = Clock::now();
-    next.was_admitted = true;
-    running_.push_back(std::move(waiting_.front()));
-    waiting_.pop_front();
-  }
 }
 
 void Loop::send(Sequence& sequence, Event event) {
@@ -356,17 +260,47 @@ void Loop::send(Sequence& sequence, Event event) {
   }
 }
 
+// Puts a row's memory aside for prompts that begin alike.
+void Loop::keep(Sequence& s, RowState row) {
+  if (!cache_ || !s.request.cache_prompt) return;
+  if (row.length() != s.evaluated) {
+    if (!store_->layout().recurrent().empty()) return;  // a rejected draft is in it
+    row.truncate(s.evaluated);
+  }
+  cache_->keep(s.request.cache_scope, s.tokens, std::move(row));
+}
+
+// The prompt's full pages, so that requests which come while this one runs find them.
+void Loop::keep_prompt(Sequence& s) {
+  if (!cache_ || !s.request.cache_prompt || uncuttable_) return;
+  const int length = s.prompt_tokens / kPageTokens * kPageTokens;
+  if (length < 2 * kPageTokens || s.cached + kPageTokens > length) return;
+  RowState row = s.state->fork();
+  row.truncate(length);
+  cache_->keep(s.request.cache_scope, s.tokens, std::move(row));
+}
+
+void Loop::clear_prompt_cache() {
+  if (cache_) cache_->clear();
+  publish();
+}
+
 void Loop::finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos) {
   if (sequence.done) return;
   sequence.done = true;
+  if (sequence.state && reason != FinishReason::cancelled)
+    keep(sequence, *std::exchange(sequence.state, std::nullopt));
   sequence.state.reset();
   if (reason == FinishReason::cancelled) ++work_.cancelled;
   const Timings timings = sequence.timings(Clock::now());
-  log::debug("engine", "request {} {}: {} prompt tokens, {} generated, {:.0f} ms queued, {:.0f} ms prompt, {:.0f} ms decode, {}",
-             sequence.id, sequence.request.route, timings.prompt_tokens, timings.generated_tokens, timings.queue_ms,
-             timings.prompt_ms, timings.decode_ms, to_string(reason));
+  log::debug("engine",
+             "request {} {}: {} prompt tokens, {} generated, {:.0f} ms queued, {:.0f} ms prompt, {:.0f} ms "
+             "decode, {}",
+             sequence.id, sequence.request.route, timings.prompt_tokens, timings.generated_tokens,
+             timings.queue_ms, timings.prompt_ms, timings.decode_ms, to_string(reason));
   publish();  // before the last event: whoever gets it sees the slot free
-  send(sequence, Finished{.reason = reason, .timings = timings, .seed = sequence.sampler->seed(), .eos = eos});
+  send(sequence,
+       Finished{.reason = reason, .timings = timings, .seed = sequence.sampler->seed(), .eos = eos});
 }
 
 void Loop::fail_sequence(Sequence& sequence, const Error& error) {
@@ -428,11 +362,17 @@ void Loop::embed_step() {
 void Loop::publish() {
   work_.running = 0;
   for (const auto& s : running_) work_.running += s->done ? 0 : 1;
-  work_.waiting = static_cast<int>(waiting_.size());
+  work_.waiting = 0;
+  for (const auto& s : waiting_) work_.waiting += s->done ? 0 : 1;
   work_.memory_bytes = info_.weight_bytes;
   if (store_) {
-    work_.pages_free = store_->pages_free();
+    work_.pages_free = available_pages(*store_);
     work_.memory_bytes += store_->bytes();
+  }
+  if (cache_) {
+    work_.cache_entries = cache_->entries();
+    work_.cache_bytes = cache_->bytes();
+    work_.cache_evictions = cache_->evictions();
   }
   const std::lock_guard lock(mutex_);
   stats_ = work_;

@@ -5,6 +5,7 @@
 
 #include <condition_variable>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -18,6 +19,7 @@
 #include "engine/loop/fault.h"
 #include "engine/loop/model_thread.h"
 #include "engine/loop/pace.h"
+#include "engine/loop/prefix_cache.h"
 #include "engine/loop/sequence.h"
 #include "models/model.h"
 #include "state/store.h"
@@ -27,6 +29,7 @@ namespace mlxcel {
 class Loop final : public ModelThread::Guest {
  public:
   static constexpr int kMaxFailures = 8;
+  static constexpr size_t kMaxTurns = 4096;  // keys whose turn is remembered
 
   Loop(const EngineOptions& options, std::vector<TokenId> eos);
   ~Loop() override;
@@ -34,6 +37,7 @@ class Loop final : public ModelThread::Guest {
   // Model thread.
   void open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, const Tokenizer* tokenizer);
   void close();
+  void clear_prompt_cache();
   bool turn() override;
 
   // Constant once open() has returned: any thread.
@@ -62,8 +66,8 @@ class Loop final : public ModelThread::Guest {
   void warm_up();
   void collect();
   void sweep_cancelled();
-  void admit();
-  int pages_promised() const;
+  void keep(Sequence& sequence, RowState row);
+  void keep_prompt(Sequence& sequence);
   void finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos = std::nullopt);
   void fail_sequence(Sequence& sequence, const Error& error);
   void send(Sequence& sequence, Event event);
@@ -73,16 +77,36 @@ class Loop final : public ModelThread::Guest {
   void embed_step();
   void publish();
 
+  // admission.cpp: who runs, and on whose pages.
+  void admit();
+  std::deque<std::unique_ptr<Sequence>>::iterator pick_next();
+  bool waits_for_leader(const Sequence& sequence) const;
+  void share_prompt(Sequence& leader, std::span<const float> logits);
+  int pages_promised() const;
+  bool make_room(int pages);
+  bool drop_parked();
+  void find_prefix(Sequence& sequence);
+  int boundary_of(const Sequence& sequence) const;
+  bool preempt_below(Priority priority);
+  void put_back(std::vector<std::unique_ptr<Sequence>>::iterator at);
+
   // step.cpp: one step.
   std::vector<Piece> plan();
+  int draft(std::vector<Piece>& pieces, int room);
   void reserve(std::vector<Piece>& pieces);
-  void preempt_youngest();
   void run(const std::vector<Piece>& pieces);
   void forward(const std::vector<Piece>& pieces);
   void deliver(Sequence& sequence, const Piece& piece, const float* logits, int rows);
+  bool take(Sequence& sequence, std::span<const float> logits);
+  void rewind(Sequence& sequence, const Piece& piece);
   void deliver_scores(Sequence& sequence, const Piece& piece, const float* logits);
   void note_failure(const std::exception& error);
   int max_scored_tokens() const;
+
+  // request.cpp: what a request is checked for and turned into, on the caller's thread.
+  void check_prompt(const Request& request) const;
+  std::unique_ptr<Sequence> make_sequence(Request request, Sink sink);
+  std::shared_ptr<const TokenBytes> token_bytes();
 
   const EngineOptions options_;
   const std::vector<TokenId> eos_;
@@ -97,8 +121,15 @@ class Loop final : public ModelThread::Guest {
 
   // Model thread only.
   std::unique_ptr<Model> model_;
-  const Tokenizer* tokenizer_ = nullptr;  // the engine's
+  const Tokenizer* tokenizer_ = nullptr;  // the engine's; any thread
+  std::once_flag token_bytes_once_;
+  std::shared_ptr<const TokenBytes> token_bytes_;
   std::unique_ptr<StateStore> store_;
+  std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
+  bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
+  StepCost cost_;
+  std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
+  uint64_t turn_ = 0;
   std::unique_ptr<Embedder> embedder_;
   std::vector<std::unique_ptr<Sequence>> running_;  // in order of admission
   std::deque<std::unique_ptr<Sequence>> waiting_;
@@ -111,7 +142,7 @@ class Loop final : public ModelThread::Guest {
   std::condition_variable emptied_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<std::unique_ptr<EmbedJob>> job_inbox_;
-  size_t alive_ = 0;       // requests whose last event is not out
+  size_t alive_ = 0;  // requests whose last event is not out
   size_t jobs_alive_ = 0;
   uint64_t next_id_ = 1;
   bool draining_ = false;

@@ -10,6 +10,8 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/loop/gate.h"
+#include "engine/loop/speculation.h"
 #include "state/store.h"
 
 namespace mlxcel {
@@ -20,26 +22,39 @@ struct Sequence {
   Sink sink;
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::optional<Sampler> sampler;
-  std::vector<TokenId> tokens;      // prompt, then what was generated
-  std::optional<RowState> state;    // holds the first state->length() of them; none while waiting
+  std::optional<Gate> gate;       // where the answer is constrained
+  std::vector<TokenId> tokens;    // prompt, then what was generated
+  std::optional<RowState> state;  // holds the first state->length() of them; none while waiting
   int prompt_tokens = 0;
   int generated = 0;
-  int limit = 0;                    // most tokens to generate
-  int scored = 1;                   // next prompt token whose log-probability is due
-  uint64_t steps = 0;               // evaluations that succeeded
+  int limit = 0;      // most tokens to generate
+  int scored = 1;     // next prompt token whose log-probability is due
+  int evaluated = 0;  // of `tokens`, those that `state` holds rightly (drafts may follow)
+  int cached = 0;     // prompt tokens that came from a kept prefix or another choice
+  int boundary = 0;   // where the state is put aside on the way through the prompt; 0: nowhere
+  std::shared_ptr<const std::vector<float>> first_logits;  // a choice that waits with its prompt evaluated
+  DraftWidth width;
+  int drafted = 0, accepted = 0, draft_rounds = 0;
+  uint64_t steps = 0;  // evaluations that succeeded
   TimePoint submitted, admitted, first_token;
   bool was_admitted = false;
-  bool done = false;                // its last event is out; the loop drops it
+  bool done = false;  // its last event is out; the loop drops it
 
   int held() const { return state ? state->length() : 0; }
   int remaining() const { return static_cast<int>(tokens.size()) - held(); }
-  bool decoding() const { return generated > 0 && remaining() == 1; }
+  /// Between draws. Tokens of a draft that recurrent state had to forget are evaluated again with the next
+  /// one.
+  bool decoding() const { return generated > 0 && remaining() <= DraftWidth::kMost + 1; }
   bool wants_scores() const { return request.prompt_logprobs && scored < prompt_tokens; }
 
   Timings timings(TimePoint now) const {
     Timings t;
     t.prompt_tokens = prompt_tokens;
     t.generated_tokens = generated;
+    t.cached_tokens = cached;
+    t.drafted = drafted;
+    t.accepted = accepted;
+    t.draft_rounds = draft_rounds;
     t.queue_ms = milliseconds_between(submitted, was_admitted ? admitted : now);
     if (was_admitted) t.prompt_ms = milliseconds_between(admitted, generated > 0 ? first_token : now);
     if (generated > 0) t.decode_ms = milliseconds_between(first_token, now);
@@ -52,6 +67,8 @@ struct Piece {
   Sequence* sequence = nullptr;
   int count = 0;
   Wants wants = Wants::none;
+  std::vector<TokenId> draft = {};               // the last tokens of `count`: guesses to be verified
+  std::optional<RecurrentSnapshot> before = {};  // where recurrent state goes back to
 };
 
 }  // namespace mlxcel

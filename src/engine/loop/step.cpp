@@ -8,6 +8,7 @@
 
 #include "base/log.h"
 #include "engine/loop/loop.h"
+#include "engine/loop/pattern.h"
 
 namespace mlxcel {
 namespace {
@@ -17,16 +18,21 @@ constexpr size_t kScoreBytes = size_t{64} << 20;  // logits of one step's prompt
 }  // namespace
 
 int Loop::max_scored_tokens() const {
-  return static_cast<int>(std::max<size_t>(16, kScoreBytes / (sizeof(float) * static_cast<size_t>(info_.vocab_size))));
+  return static_cast<int>(
+      std::max<size_t>(16, kScoreBytes / (sizeof(float) * static_cast<size_t>(info_.vocab_size))));
 }
 
 std::vector<Piece> Loop::plan() {
   std::vector<Piece> pieces;
   pieces.reserve(running_.size());
-  for (const auto& s : running_)
-    if (s->decoding()) pieces.push_back({s.get(), 1, Wants::last});
+  int decoding = 0;
+  for (const auto& s : running_) {
+    if (!s->decoding()) continue;
+    pieces.push_back({s.get(), s->remaining(), Wants::last});
+    decoding += pieces.back().count;
+  }
+  if (options_.prompt_lookup && !pieces.empty()) decoding += draft(pieces, pace_.budget() - decoding);
 
-  const int decoding = static_cast<int>(pieces.size());
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
   int scorable = max_scored_tokens();
@@ -34,6 +40,7 @@ std::vector<Piece> Loop::plan() {
     if (s->decoding()) continue;
     if (left <= 0) break;
     int count = std::min({s->remaining(), left, chunk});
+    if (s->held() < s->boundary) count = std::min(count, s->boundary - s->held());
     Wants wants = Wants::none;
     if (s->wants_scores()) {
       // All logits of a chunk are held at once: their memory bounds the chunk.
@@ -50,7 +57,30 @@ std::vector<Piece> Loop::plan() {
   return pieces;
 }
 
-// Takes the pages the step writes. When they run out the youngest row gives its own back and waits.
+// Adds drafts to decoding rows, at most `room` tokens in all; how many it added.
+int Loop::draft(std::vector<Piece>& pieces, int room) {
+  const double share = cost_.share(static_cast<int>(pieces.size()));
+  int added = 0;
+  for (Piece& piece : pieces) {
+    Sequence& s = *piece.sequence;
+    int most = std::min({room - added, s.limit - s.generated - 1,
+                         options_.draft_tokens > 0 ? options_.draft_tokens : DraftWidth::kMost});
+    if (most <= 0) continue;
+    most = options_.draft_tokens > 0 ? most : s.width.next(share, most);
+    if (most <= 0) continue;
+    piece.draft = looked_up(s.tokens, most);
+    if (s.gate) piece.draft.resize(s.gate->would_take(piece.draft));
+    if (piece.draft.empty()) continue;
+    if (!store_->layout().recurrent().empty()) piece.before.emplace(s.state->snapshot());
+    piece.count += static_cast<int>(piece.draft.size());
+    piece.wants = Wants::all;
+    added += static_cast<int>(piece.draft.size());
+  }
+  return added;
+}
+
+// Takes the pages the step writes. When they run out cold prefixes go, then choices that wait for a slot,
+// then drafts; then the youngest row gives its own back and waits.
 void Loop::reserve(std::vector<Piece>& pieces) {
   for (size_t i = 0; i < pieces.size();) {
     Sequence& sequence = *pieces[i].sequence;
@@ -60,6 +90,14 @@ void Loop::reserve(std::vector<Piece>& pieces) {
       continue;
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::out_of_memory) throw;
+      if ((cache_ && cache_->evict()) || drop_parked()) continue;
+      if (!pieces[i].draft.empty()) {
+        pieces[i].count -= static_cast<int>(pieces[i].draft.size());
+        pieces[i].draft.clear();
+        pieces[i].before.reset();
+        pieces[i].wants = Wants::last;
+        continue;
+      }
       if (running_.size() == 1) {
         fail_sequence(sequence, error);
         pieces.clear();
@@ -67,29 +105,22 @@ void Loop::reserve(std::vector<Piece>& pieces) {
       }
     }
     const Sequence* victim = running_.back().get();
-    preempt_youngest();
-    const auto gone = std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.sequence == victim; });
+    put_back(std::prev(running_.end()));
+    const auto gone =
+        std::find_if(pieces.begin(), pieces.end(), [&](const Piece& p) { return p.sequence == victim; });
     if (gone == pieces.end()) continue;
     if (static_cast<size_t>(gone - pieces.begin()) < i) --i;
     pieces.erase(gone);
   }
 }
 
-void Loop::preempt_youngest() {
-  auto victim = std::move(running_.back());
-  running_.pop_back();
-  victim->state.reset();
-  ++work_.preemptions;
-  log::info("engine", "request {}: put back for lack of pages, {} tokens to evaluate again", victim->id,
-            victim->tokens.size());
-  waiting_.push_front(std::move(victim));
-}
-
 void Loop::run(const std::vector<Piece>& pieces) {
   int total = 0, decoding = 0;
+  int decoding_rows = 0;
   for (const Piece& piece : pieces) {
     total += piece.count;
-    decoding += piece.sequence->decoding() ? 1 : 0;
+    decoding += piece.sequence->decoding() ? piece.count : 0;
+    decoding_rows += piece.sequence->decoding() ? 1 : 0;
   }
   bool whole = true;
   const TimePoint before = Clock::now();
@@ -116,14 +147,17 @@ void Loop::run(const std::vector<Piece>& pieces) {
     }
   }
   const double seconds = seconds_between(before, Clock::now());
-  if (whole) pace_.observe(total, seconds * 1e3);
+  if (whole) {
+    pace_.observe(total, seconds * 1e3);
+    if (options_.prompt_lookup && decoding == total) cost_.observe(total, seconds * 1e3);
+  }
   const double share = static_cast<double>(decoding) / total;
   work_.decode_seconds += seconds * share;
   work_.prompt_seconds += seconds * (1.0 - share);
   work_.prompt_tokens += static_cast<uint64_t>(total - decoding);
   work_.step_rows = static_cast<int>(pieces.size());
   ++work_.steps;
-  if (decoding > 0 && decoding < static_cast<int>(pieces.size())) ++work_.mixed_steps;
+  if (decoding_rows > 0 && decoding_rows < static_cast<int>(pieces.size())) ++work_.mixed_steps;
 }
 
 void Loop::forward(const std::vector<Piece>& pieces) {
@@ -131,8 +165,15 @@ void Loop::forward(const std::vector<Piece>& pieces) {
   bool wanted = false;
   for (const Piece& piece : pieces) {
     Sequence& s = *piece.sequence;
-    const auto tokens = std::span(s.tokens).subspan(static_cast<size_t>(s.held()), static_cast<size_t>(piece.count));
-    step.add(&*s.state, tokens, piece.wants);
+    const size_t own = static_cast<size_t>(piece.count) - piece.draft.size();
+    const auto tokens = std::span(s.tokens).subspan(static_cast<size_t>(s.held()), own);
+    if (piece.draft.empty()) {
+      step.add(&*s.state, tokens, piece.wants);
+    } else {
+      std::vector<TokenId> block(tokens.begin(), tokens.end());
+      block.insert(block.end(), piece.draft.begin(), piece.draft.end());
+      step.add(&*s.state, block, piece.wants);
+    }
     wanted |= piece.wants != Wants::none;
     if (fail_step_ && fail_step_->hits(s.request.route, s.steps))
       fail(ErrorKind::internal, "MLXCEL_FAIL_STEP: step {} of request {} throws", s.steps + 1, s.id);
@@ -167,26 +208,74 @@ void Loop::forward(const std::vector<Piece>& pieces) {
 
 void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int rows) {
   const auto vocab = static_cast<size_t>(info_.vocab_size);
-  if (piece.wants == Wants::all) deliver_scores(s, piece, logits);
-  if (s.remaining() > 0) return;  // more of the prompt to come
+  s.evaluated = s.held() - static_cast<int>(piece.draft.size());
+  if (s.wants_scores() && piece.wants == Wants::all) deliver_scores(s, piece, logits);
+  if (s.evaluated == s.boundary && s.boundary > 0) keep(s, s.state->fork());
+  if (s.evaluated < static_cast<int>(s.tokens.size())) return;  // more of the prompt to come
   if (s.limit == 0) {
     finish(s, FinishReason::length);
     return;
   }
-  const std::span<const float> last(logits + static_cast<size_t>(rows - 1) * vocab, vocab);
-  Draw draw = s.sampler->sample(last, s.tokens, static_cast<int64_t>(s.tokens.size()));
+  const std::span<const float> last(logits + (static_cast<size_t>(rows - 1) - piece.draft.size()) * vocab,
+                                    vocab);
+  if (s.generated == 0) {
+    share_prompt(s, last);
+    keep_prompt(s);
+  }
+  if (piece.draft.empty()) {
+    take(s, last);
+    return;
+  }
+  // The target's own draws decide: a drafted token counts while it is the one drawn.
+  size_t accepted = 0;
+  for (const float* row = last.data();; row += vocab) {
+    if (!take(s, {row, vocab})) break;
+    if (accepted == piece.draft.size() || s.tokens.back() != piece.draft[accepted]) break;
+    ++accepted;
+    ++s.evaluated;
+  }
+  s.drafted += static_cast<int>(piece.draft.size());
+  s.accepted += static_cast<int>(accepted);
+  ++s.draft_rounds;
+  s.width.observe(static_cast<int>(piece.draft.size()), static_cast<int>(accepted));
+  work_.drafted += piece.draft.size();
+  work_.accepted += accepted;
+  ++work_.draft_rounds;
+  if (s.done) return;
+  if (accepted < piece.draft.size()) rewind(s, piece);
+}
+
+// Forgets the drafted tokens that were not drawn. Recurrent state goes back to before the block, whose tokens
+// are then evaluated again with the next one.
+void Loop::rewind(Sequence& s, const Piece& piece) {
+  if (piece.before)
+    s.state->restore(*piece.before);
+  else
+    s.state->truncate(s.evaluated);
+}
+
+// One token from its logits; false when it ended the answer.
+bool Loop::take(Sequence& s, std::span<const float> logits) {
+  const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
+  Draw draw = s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask);
   const auto& eos = s.request.eos;
   if (std::find(eos.begin(), eos.end(), draw.token) != eos.end()) {
     finish(s, FinishReason::stop, draw.token);
-    return;
+    return false;
   }
+  if (s.gate) s.gate->accept(draw.token);
   const TimePoint now = Clock::now();
   if (s.generated == 0) s.first_token = now;
   s.tokens.push_back(draw.token);
   ++s.generated;
   ++work_.generated_tokens;
   send(s, Token{.draw = std::move(draw), .timings = s.timings(now), .seed = s.sampler->seed()});
-  if (s.generated >= s.limit) finish(s, FinishReason::length);
+  const auto answer = std::span(s.tokens).subspan(static_cast<size_t>(s.prompt_tokens));
+  if ((s.gate && s.gate->complete()) || goes_in_circles(answer, s.request.loops))
+    finish(s, FinishReason::stop);
+  else if (s.generated >= s.limit)
+    finish(s, FinishReason::length);
+  return !s.done;
 }
 
 // The chunk's logits at token i are the distribution of token i + 1.
@@ -210,8 +299,8 @@ void Loop::note_failure(const std::exception& error) {
   log::error("engine", "evaluation failed ({} in a row): {}", failures_in_a_row_, error.what());
   if (failures_in_a_row_ < kMaxFailures) return;
   log::error("engine", "{} evaluations failed in a row: the engine stops", failures_in_a_row_);
-  stop(fmt::format("the engine stopped after {} failed evaluations in a row; the last: {}", failures_in_a_row_,
-                   error.what()));
+  stop(fmt::format("the engine stopped after {} failed evaluations in a row; the last: {}",
+                   failures_in_a_row_, error.what()));
 }
 
 }  // namespace mlxcel

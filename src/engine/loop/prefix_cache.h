@@ -1,0 +1,67 @@
+// What was evaluated for earlier prompts, for prompts that begin alike. Entries are kept rows, found by a
+// hash chain over their full pages (each hash covers everything before it) and compared token by token before
+// use. Owner: the loop. Thread: model thread. Least recently used entries go first, those that a longer entry
+// of the same conversation has replaced before them.
+#pragma once
+
+#include <cstdint>
+#include <list>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "state/kept.h"
+#include "text/tokenizer.h"
+
+namespace mlxcel {
+
+class PrefixCache {
+ public:
+  PrefixCache(StateStore& store, size_t budget_bytes);
+
+  struct Hit {
+    RowState row;
+    int tokens = 0;
+  };
+  /// The longest kept prefix of `tokens` with at most `most` of them, one full page at least.
+  std::optional<Hit> find(const std::string& scope, std::span<const TokenId> tokens, int most);
+  /// Takes a row that holds `tokens` (row.length() of them) over.
+  void keep(const std::string& scope, std::span<const TokenId> tokens, RowState row);
+  /// Lets the coldest entry go; false when there is none.
+  bool evict();
+  void clear();
+
+  size_t bytes() const;
+  int entries() const { return static_cast<int>(entries_.size()); }
+  uint64_t evictions() const { return evictions_; }
+
+ private:
+  struct Entry {
+    std::string scope;
+    std::vector<TokenId> tokens;
+    std::vector<uint64_t> chain;  // a hash for every full page
+    std::unique_ptr<KeptRow> row;
+    bool replaced = false;  // a longer entry goes on from here
+  };
+  using Entries = std::list<Entry>;  // the latest used first
+
+  static std::vector<uint64_t> chain_of(const std::string& scope, std::span<const TokenId> tokens);
+  static int shared(const Entry& entry, const std::string& scope, std::span<const TokenId> tokens);
+  void remove(Entries::iterator entry);
+  void touch(Entries::iterator entry) { entries_.splice(entries_.begin(), entries_, entry); }
+  bool settle_with_others(const std::string& scope, std::span<const TokenId> tokens,
+                          const std::vector<uint64_t>& chain, const KeptRow& row);
+
+  StateStore& store_;
+  const size_t budget_;
+  Entries entries_;
+  std::unordered_multimap<uint64_t, Entries::iterator> by_page_;
+  size_t recurrent_bytes_ = 0;
+  uint64_t evictions_ = 0;
+  bool too_large_told_ = false;
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,157 @@
+// What callers hand to the loop: requests and embedding jobs, checked and prepared on their own threads.
+#include <algorithm>
+
+#include "engine/loop/loop.h"
+
+namespace mlxcel {
+namespace {
+
+constexpr int kMaxPattern = 4096;
+
+void check_loops(const LoopDetection& loops) {
+  if (loops.max_pattern == 0) return;
+  if (loops.max_pattern < 0 || loops.max_pattern > kMaxPattern)
+    fail_param("max_pattern_size", "max_pattern_size: expected 0 (off) to {} tokens, found {}", kMaxPattern,
+               loops.max_pattern);
+  if (loops.min_pattern < 1 || loops.min_pattern > loops.max_pattern)
+    fail_param("min_pattern_size", "min_pattern_size: expected 1 to max_pattern_size {}, found {}",
+               loops.max_pattern, loops.min_pattern);
+  if (loops.min_count < 2 || loops.min_count > kMaxPattern)
+    fail_param("min_count", "min_count: expected 2 to {}, found {}", kMaxPattern, loops.min_count);
+}
+
+}  // namespace
+
+std::shared_ptr<const TokenBytes> Loop::token_bytes() {
+  if (tokenizer_ == nullptr) return nullptr;
+  std::call_once(token_bytes_once_, [&] {
+    auto bytes = std::make_shared<TokenBytes>();
+    bytes->reserve(static_cast<size_t>(info_.vocab_size));
+    for (TokenId id = 0; id < info_.vocab_size; ++id)
+      bytes->push_back(tokenizer_->is_special(id) ? tokenizer_->token_text(id) : tokenizer_->token_bytes(id));
+    token_bytes_ = std::move(bytes);
+  });
+  return token_bytes_;
+}
+
+void Loop::check_prompt(const Request& request) const {
+  if (info_.encoder)
+    fail(ErrorKind::unsupported, "{} is an encoder: it gives embeddings, not text", info_.model_type);
+  const auto prompt = static_cast<int64_t>(request.prompt.size());
+  if (prompt == 0) fail_param("prompt", "the prompt is empty: expected at least one token");
+  if (prompt > context_)
+    fail_param("prompt",
+               "request ({} tokens) exceeds the available context size ({} tokens), try increasing it",
+               prompt, context_);
+  if (prompt == context_ && request.max_tokens != 0)
+    fail_param("prompt",
+               "request ({} tokens) fills the available context size ({} tokens): no room for an answer, try "
+               "increasing it",
+               prompt, context_);
+  for (size_t i = 0; i < request.prompt.size(); ++i)
+    if (request.prompt[i] < 0 || request.prompt[i] >= info_.vocab_size)
+      fail_param("prompt", "prompt[{}]: token {} is outside the vocabulary of {} tokens", i,
+                 request.prompt[i], info_.vocab_size);
+  if (request.max_tokens < -1)
+    fail_param("max_tokens", "max_tokens: expected -1 (to the window's end) or more, found {}",
+               request.max_tokens);
+}
+
+std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
+  check_prompt(request);
+  check_loops(request.loops);
+  if (request.eos.empty()) request.eos = eos_;
+  if (request.ignore_eos) {
+    for (const std::vector<TokenId>* ids : {&eos_, static_cast<const std::vector<TokenId>*>(&request.eos)})
+      for (TokenId id : *ids)
+        if (id >= 0 && id < info_.vocab_size) request.sampling.banned.push_back(id);
+    request.eos.clear();
+  }
+
+  auto sequence = std::make_unique<Sequence>();
+  const SamplingParams& sampling = request.sampling;
+  const bool needs_bytes =
+      request.grammar.grammar || (sampling.dry_multiplier > 0.0f && !sampling.dry_breakers.empty());
+  const auto bytes = needs_bytes ? token_bytes() : nullptr;
+  sequence->sampler.emplace(sampling, info_.vocab_size, request.choice, bytes);
+  if (request.grammar.grammar) {
+    if (request.ignore_eos)
+      fail_param("ignore_eos",
+                 "ignore_eos: a constrained answer ends when it is complete; leave one of the two out");
+    sequence->gate.emplace(request.grammar, bytes, request.eos, info_.vocab_size);
+  }
+  sequence->prompt_tokens = static_cast<int>(request.prompt.size());
+  sequence->limit = context_ - sequence->prompt_tokens;
+  if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
+  sequence->tokens = std::move(request.prompt);
+  sequence->request = std::move(request);
+  sequence->sink = std::move(sink);
+  sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
+  sequence->submitted = Clock::now();
+  return sequence;
+}
+
+std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request request, Sink sink) {
+  auto sequence = make_sequence(std::move(request), std::move(sink));
+  auto cancelled = sequence->cancelled;
+
+  const std::lock_guard lock(mutex_);
+  if (failure_) fail(ErrorKind::internal, "{}", *failure_);
+  if (draining_) throw Busy("the engine is shutting down: no new requests");
+  if (alive_ >= static_cast<size_t>(options_.parallel) + options_.max_queue)
+    throw Busy(fmt::format("the queue is full: {} requests run or wait", alive_));
+  sequence->id = next_id_++;
+  ++alive_;
+  const uint64_t id = sequence->id;
+  inbox_.push_back(std::move(sequence));
+  return {id, std::move(cancelled)};
+}
+
+std::future<EmbedJob::Outcome> Loop::embed(const EmbedRequest& request) {
+  if (!info_.encoder)
+    fail(ErrorKind::unsupported, "{} generates text: it gives no embeddings", info_.model_type);
+  auto job = std::make_unique<EmbedJob>();
+  job->request = request;
+  job->pooling = embedding_.pooling;
+  if (!request.pooling.empty()) {
+    const auto pooling = parse_pooling(request.pooling);
+    if (!pooling)
+      fail_param("pooling", "pooling: expected mean, cls, last or max, found \"{}\"", request.pooling);
+    job->pooling = *pooling;
+  }
+  if (request.dimensions < 0 || request.dimensions > info_.hidden)
+    fail_param("dimensions", "dimensions: expected 1 to {}, found {}", info_.hidden, request.dimensions);
+  if (request.inputs.empty()) fail_param("input", "input: expected at least one text");
+  for (size_t i = 0; i < job->request.inputs.size(); ++i) {
+    auto& tokens = job->request.inputs[i];
+    if (tokens.empty()) fail_param("input", "input[{}] has no tokens", i);
+    if (tokens.size() > static_cast<size_t>(embedding_.max_input)) {
+      if (!request.truncate)
+        fail_param("input", "input[{}] has {} tokens, this model takes {}: shorten it or ask for truncation",
+                   i, tokens.size(), embedding_.max_input);
+      const TokenId last = tokens.back();
+      tokens.resize(static_cast<size_t>(embedding_.max_input));
+      if (tokenizer_ != nullptr && tokenizer_->is_special(last))
+        tokens.back() = last;  // SEP closes every input
+      ++job->result.truncated;
+    }
+    for (TokenId id : tokens)
+      if (id < 0 || id >= info_.vocab_size)
+        fail_param("input", "input[{}]: token {} is outside the vocabulary of {} tokens", i, id,
+                   info_.vocab_size);
+    job->result.prompt_tokens += static_cast<int>(tokens.size());
+  }
+  job->result.vectors.resize(job->request.inputs.size());
+
+  auto future = job->promise.get_future();
+  const std::lock_guard lock(mutex_);
+  if (failure_) fail(ErrorKind::internal, "{}", *failure_);
+  if (draining_) throw Busy("the engine is shutting down: no new requests");
+  if (jobs_alive_ >= options_.max_queue + 1)
+    throw Busy(fmt::format("the queue is full: {} embedding requests wait", jobs_alive_));
+  ++jobs_alive_;
+  job_inbox_.push_back(std::move(job));
+  return future;
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,89 @@
+// Prompt lookup: what followed the last tokens when they stood in the text before, and how many of those to
+// try. Owner: its sequence (Lookup), the loop (StepCost). Thread: model thread; plain memory.
+#pragma once
+
+#include <algorithm>
+#include <span>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace mlxcel {
+
+/// The `most` tokens that followed the latest earlier place where `text` ends alike (three tokens, else two).
+/// Where the text ends before, what is drafted goes on as the text: a pattern that repeats repeats again.
+inline std::vector<TokenId> looked_up(std::span<const TokenId> text, int most) {
+  for (size_t n : {size_t{3}, size_t{2}}) {
+    if (most <= 0 || text.size() <= n) continue;
+    const auto end = text.last(n);
+    for (size_t at = text.size() - n; at-- > 0;) {
+      if (!std::equal(end.begin(), end.end(), text.begin() + static_cast<std::ptrdiff_t>(at))) continue;
+      std::vector<TokenId> draft;
+      for (size_t from = at + n; draft.size() < static_cast<size_t>(most); ++from)
+        draft.push_back(from < text.size() ? text[from] : draft[from - text.size()]);
+      return draft;
+    }
+  }
+  return {};
+}
+
+/// What a step costs by its tokens, from measured small steps: fixed + each * tokens.
+class StepCost {
+ public:
+  static constexpr int kSmall = 64;
+  void observe(int tokens, double ms) {
+    if (tokens > kSmall || ms <= 0.0) return;
+    const double t = tokens;
+    for (double* sum : {&n_, &t_, &tt_, &y_, &ty_}) *sum *= 0.99;
+    n_ += 1.0, t_ += t, tt_ += t * t, y_ += ms, ty_ += t * ms;
+  }
+  /// How much longer a step gets by one more token, as a part of the step with `tokens`.
+  double share(int tokens) const {
+    const double spread = n_ * tt_ - t_ * t_;
+    if (n_ < 4.0 || spread < 1e-3 * n_ * n_) return 0.15;  // not known yet: a guess that lets it be measured
+    const double each = std::max(0.0, (n_ * ty_ - t_ * y_) / spread);
+    const double whole = (y_ - each * t_) / n_ + each * tokens;
+    return whole > 0.0 ? std::clamp(each / whole, 0.0, 1.0) : 1.0;
+  }
+
+ private:
+  double n_ = 0, t_ = 0, tt_ = 0, y_ = 0, ty_ = 0;
+};
+
+/// How many tokens a row's next draft may have, from how its drafts fared.
+class DraftWidth {
+ public:
+  static constexpr int kMost = 7;
+  static constexpr int kRetry = 32;  // tokens after which a row whose drafts failed tries again
+
+  /// 0: no draft now. `share`: StepCost's.
+  int next(double share, int most) {
+    if (idle_ > 0) {
+      --idle_;
+      return 0;
+    }
+    int best = 0;
+    double gain = 1.02, sum = 1.0, power = 1.0;
+    for (int k = 1; k <= std::min(most, kMost); ++k) {
+      sum += power *= rate_;
+      const double now = sum / (1.0 + share * k);
+      if (now > gain) gain = now, best = k;
+    }
+    if (best > 0) return best;
+    idle_ = kRetry;
+    rate_ = std::max(rate_, 0.5);  // the next try starts with an open mind, and one failure ends it again
+    return 0;
+  }
+  void observe(int drafted, int accepted) {
+    // The tokens that were tried: those accepted, and the one that was not.
+    const int tried = std::min(drafted, accepted + 1);
+    for (int i = 0; i < tried; ++i) rate_ += 0.25 * ((i < accepted ? 1.0 : 0.0) - rate_);
+  }
+  double rate() const { return rate_; }
+
+ private:
+  double rate_ = 0.7;  // chance that a drafted token is the one drawn
+  int idle_ = 0;
+};
+
+}  // namespace mlxcel

@@ -1,0 +1,217 @@
+// A randomised soak over every decoder's tiny model: shared prefixes, turns that go on, random arrival,
+// cancellation, choices, a cache too small for all of it, drafts. Each answer equals the same request's,
+// alone and cold, bit for bit, and nothing leaks. MLXCEL_SOAK=N: N requests for each family and setting (500
+// in the long run).
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <random>
+#include <thread>
+
+#include "base/channel.h"
+#include "engine/engine.h"
+#include "network.h"
+
+namespace mlxcel {
+namespace {
+
+struct Answer {
+  std::vector<Draw> draws;
+  std::optional<Finished> finished;
+  std::string error;
+};
+
+struct Running {
+  size_t kind = 0;
+  std::shared_ptr<Channel<Event>> events = std::make_shared<Channel<Event>>();
+  Handle handle;
+  bool cancelled = false;
+
+  Answer wait() {
+    Answer answer;
+    while (auto event = events->pop_for(std::chrono::seconds(60))) {
+      if (auto* token = std::get_if<Token>(&*event)) answer.draws.push_back(token->draw);
+      if (auto* finished = std::get_if<Finished>(&*event)) {
+        answer.finished = *finished;
+        return answer;
+      }
+      if (auto* failed = std::get_if<Failed>(&*event)) {
+        answer.error = failed->error.what();
+        return answer;
+      }
+    }
+    answer.error = "no event in 60 s";
+    return answer;
+  }
+};
+
+std::vector<std::string> decoders() {
+  std::vector<std::string> names;
+  for (const NamedArch& entry : arch_table())
+    if (entry.arch.kind == "decoder") names.push_back(entry.family);
+  return names;
+}
+
+const NamedArch& arch(const std::string& family) {
+  for (const NamedArch& entry : arch_table())
+    if (entry.family == family) return entry;
+  throw std::runtime_error("no architecture " + family);
+}
+
+class Soak : public ::testing::TestWithParam<std::string> {
+ protected:
+  std::unique_ptr<Engine> make(EngineOptions options) const {
+    const NamedArch& entry = arch(GetParam());
+    options.warmup = false;
+    return Engine::with_model(
+        [&] { return build_model(archtest::tiny_config(entry), archtest::tiny_source(entry)); }, nullptr,
+        nullptr, Checkpoint{}, options);
+  }
+  static Running start(Engine& engine, Request request, size_t kind) {
+    Running running;
+    running.kind = kind;
+    running.handle =
+        engine.submit(std::move(request), [events = running.events](Event e) { events->push(std::move(e)); });
+    return running;
+  }
+  // Alone and cold.
+  Answer reference(Engine& engine, Request request) const {
+    request.group = 0;
+    return start(engine, std::move(request), 0).wait();
+  }
+  static void expect_same(const Answer& want, const Answer& found, const std::string& what, bool cancelled) {
+    ASSERT_EQ(found.error, "") << what;
+    if (!cancelled) {
+      ASSERT_EQ(want.draws.size(), found.draws.size()) << what;
+    }
+    ASSERT_LE(found.draws.size(), want.draws.size()) << what;
+    for (size_t i = 0; i < found.draws.size(); ++i) {
+      ASSERT_EQ(want.draws[i].token, found.draws[i].token) << what << ", token " << i;
+      ASSERT_EQ(want.draws[i].logprob, found.draws[i].logprob) << what << ", token " << i;
+    }
+  }
+};
+
+// Prompts that branch off three stems, some going on with an earlier answer; every third is sampled.
+std::vector<Request> kinds_of(Engine& cold, const std::function<Answer(Request)>& answer, int window) {
+  std::mt19937 rng(11);
+  const int vocab = cold.info().vocab_size;
+  std::vector<std::vector<TokenId>> stems(3);
+  for (auto& stem : stems)
+    for (size_t i = 0; i < 34 + 30 * static_cast<size_t>(&stem - stems.data()); ++i)
+      stem.push_back(static_cast<TokenId>(rng() % static_cast<unsigned>(vocab)));
+  std::vector<Request> kinds;
+  for (size_t k = 0; k < 18; ++k) {
+    Request r;
+    r.prompt = stems[k % 3];
+    if (k >= 12) {
+      // A turn later: the prompt, its answer, and something new.
+      r.prompt = kinds[k - 12].prompt;
+      for (const Draw& draw : answer(kinds[k - 12]).draws) r.prompt.push_back(draw.token);
+    } else if (k % 4 == 3) {
+      r.prompt.resize(3 + k);
+    }
+    for (size_t i = rng() % 20; i > 0; --i)
+      r.prompt.push_back(static_cast<TokenId>(rng() % static_cast<unsigned>(vocab)));
+    if (r.prompt.size() > static_cast<size_t>(window) - 8) r.prompt.resize(static_cast<size_t>(window) - 8);
+    r.max_tokens = 4 + static_cast<int>(rng() % 24);
+    r.max_tokens = std::min(r.max_tokens, window - static_cast<int>(r.prompt.size()));
+    r.ignore_eos = true;
+    r.sampling.logprobs = 0;
+    r.cache_scope = k % 5 == 4 ? "other" : "";
+    if (k % 3 == 2) {
+      r.sampling.temperature = 0.7f;
+      r.sampling.repeat_penalty = 1.1f;
+      r.sampling.seed = static_cast<uint32_t>(k);
+    }
+    kinds.push_back(std::move(r));
+  }
+  return kinds;
+}
+
+TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) {
+  constexpr int kWindow = 192;
+  const char* asked = std::getenv("MLXCEL_SOAK");
+  const int requests = asked != nullptr ? std::atoi(asked) : 24;
+  EngineOptions plain;
+  plain.parallel = 1;
+  plain.prompt_cache = false;
+  auto cold = make(plain);
+  const int window = std::min(kWindow, cold->context());
+  const auto alone = [&](Request r) { return reference(*cold, std::move(r)); };
+  const std::vector<Request> kinds = kinds_of(*cold, alone, window);
+  std::vector<Answer> answers;
+  for (const Request& r : kinds) {
+    answers.push_back(alone(r));
+    ASSERT_EQ(answers.back().error, "");
+  }
+  cold.reset();
+
+  struct Setting {
+    const char* name;
+    bool cache, lookup;
+    size_t pages;
+  };
+  for (const Setting& setting :
+       {Setting{"cache", true, false, 14}, Setting{"cache and drafts", true, true, 20},
+        Setting{"drafts", false, true, 12}}) {
+    EngineOptions options;
+    options.parallel = 5;
+    options.context = window;
+    options.prefill_chunk = 24;
+    options.step_token_budget = 20;
+    options.prompt_cache = setting.cache;
+    options.prompt_lookup = setting.lookup;
+    options.draft_tokens = setting.lookup ? 3 : 0;
+    options.max_kv_tokens = setting.pages * 32;
+    auto engine = make(options);
+    std::mt19937 rng(7);
+    std::vector<Running> running;
+    size_t checked = 0;
+    const auto settle = [&](size_t keep) {
+      for (; running.size() - checked > keep; ++checked) {
+        Running& r = running[checked];
+        expect_same(answers[r.kind], r.wait(),
+                    fmt::format("{}, {}, request {} (kind {})", GetParam(), setting.name, checked, r.kind),
+                    r.cancelled);
+      }
+    };
+    for (int i = 0; i < requests && !HasFatalFailure(); ++i) {
+      const size_t kind = rng() % kinds.size();
+      Request request = kinds[kind];
+      request.priority = static_cast<Priority>(rng() % 3);
+      request.key = rng() % 2 == 0 ? "a" : "b";
+      const int choices = rng() % 6 == 0 ? 3 : 1;
+      if (choices > 1) request.group = static_cast<uint64_t>(i + 1);
+      for (int c = 0; c < choices; ++c) {
+        running.push_back(start(*engine, request, kind));
+        if (rng() % 7 != 0) continue;
+        running.back().cancelled = true;
+        running.back().handle.cancel();
+      }
+      if (rng() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 3000));
+      settle(24);
+    }
+    settle(0);
+    if (HasFatalFailure()) return;
+    const EngineStats stats = engine->stats();
+    EXPECT_EQ(stats.running, 0);
+    EXPECT_EQ(stats.waiting, 0);
+    EXPECT_EQ(stats.pages_free, stats.pages_total) << setting.name;
+    EXPECT_EQ(stats.cache_hits > 0, setting.cache) << setting.name;
+    EXPECT_EQ(stats.drafted > 0, setting.lookup) << setting.name;
+    engine->clear_prompt_cache();
+    EXPECT_EQ(engine->stats().cache_bytes, 0u);
+    fmt::print(
+        "{:<14} {:<17} {} rows, hits {}, tokens reused {}, evicted {}, put back {}, drafted {}, accepted "
+        "{}\n",
+        GetParam(), setting.name, running.size(), stats.cache_hits, stats.cache_tokens_reused,
+        stats.cache_evictions, stats.preemptions, stats.drafted, stats.accepted);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Soak, ::testing::ValuesIn(decoders()),
+                         [](const auto& family) { return family.param; });
+
+}  // namespace
+}  // namespace mlxcel
