@@ -174,7 +174,7 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
         state = {}
         for name, shape in tensors.items():
             for part, array in fill[name](filled(case, name, shape, variant)).items():
-                state[part] = torch.from_numpy(np.ascontiguousarray(array))
+                state[part] = torch.from_numpy(np.ascontiguousarray(array).reshape(np.shape(array)))
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         model, info = kind.from_pretrained(
             folder, config=parsed, dtype=torch.float64 if variant == "float64" else torch.float32,
@@ -232,9 +232,9 @@ def rounded(array):
 def generate(name, case):
     config = {key: value for key, value in case["config"].items() if key not in case.get("drop", ())}
     encoder = config["model_type"] == "bert"
-    text = config.get("text_config", config)
-    length = min(TOKENS, text.get("max_position_embeddings", TOKENS))
-    vocabulary = case.get("below", text["vocab_size"])  # tokens of images begin there
+    sizes = {**config, **config.get("text_config", {})}
+    length = case.get("length", min(TOKENS, sizes.get("max_position_embeddings", TOKENS)))
+    vocabulary = case.get("below", sizes["vocab_size"])  # tokens of images begin there
 
     if case.get("oracle") == "mlx":
         tensors, fill = mlx_oracle.published_names(case, config)
