@@ -41,6 +41,8 @@ std::vector<Rule> text_side_rules() {
 Arch text_side(Arch wrapper, const char* family) {
   wrapper.build = Builder([family](const Config& config, const Weights& weights) {
     const Config text = text_config(config);
+    if (config.has("vision_config"))
+      weights.warn("the text side alone is served: the vision tower is left out, images are refused");
     return family_of(config, text, family).build(text, weights);
   });
   wrapper.weights = [family](const Config& config, const Source& source) {

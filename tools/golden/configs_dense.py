@@ -53,6 +53,38 @@ MISTRAL3 = {"architectures": ["Mistral3ForConditionalGeneration"], "model_type":
 
 OLMO = without(model("OlmoForCausalLM", "olmo", clip_qkv=0.6, attention_bias=False, tie_word_embeddings=False,
                      pad_token_id=0), "rms_norm_eps")
+OLMO_ORIGINAL = {
+    "architectures": ["OLMoForCausalLM"], "model_type": "olmo", "d_model": 72, "n_layers": 2, "n_heads": 6,
+    "mlp_hidden_size": 180, "mlp_ratio": 4, "vocab_size": 97, "embedding_size": 101, "max_sequence_length": 128,
+    "activation_type": "swiglu", "layer_norm_type": "default", "layer_norm_with_affine": False, "rope": True,
+    "alibi": False, "include_bias": False, "weight_tying": False, "clip_qkv": 0.7, "rope_theta": 10000.0, **BASE,
+}
+
+
+def as_olmo(config):
+    """The first checkpoints' config in today's spelling."""
+    return {"model_type": "olmo", "hidden_size": config["d_model"], "num_hidden_layers": config["n_layers"],
+            "num_attention_heads": config["n_heads"], "intermediate_size": config["mlp_hidden_size"] // 2,
+            "vocab_size": config["embedding_size"], "max_position_embeddings": config["max_sequence_length"],
+            "clip_qkv": config.get("clip_qkv"), "rope_theta": config["rope_theta"], "pad_token_id": 0, **BASE}
+
+
+def olmo_layout(saved, config):
+    width, half = config["d_model"], config["mlp_hidden_size"] // 2
+    layout = {"model.transformer.wte.weight": (saved["model.embed_tokens.weight"], {"model.embed_tokens.weight": lambda x: x}),
+              "model.transformer.ff_out.weight": (saved["lm_head.weight"], {"lm_head.weight": lambda x: x})}
+    for i in range(config["n_layers"]):
+        own, theirs = f"model.transformer.blocks.{i}.", f"model.layers.{i}."
+        layout[own + "att_proj.weight"] = ([3 * width, width], {
+            f"{theirs}self_attn.{name}_proj.weight": lambda x, n=n: x[n * width:(n + 1) * width]
+            for n, name in enumerate("qkv")})
+        layout[own + "attn_out.weight"] = ([width, width], {theirs + "self_attn.o_proj.weight": lambda x: x})
+        layout[own + "ff_proj.weight"] = ([2 * half, width], {theirs + "mlp.up_proj.weight": lambda x: x[:half],
+                                                              theirs + "mlp.gate_proj.weight": lambda x: x[half:]})
+        layout[own + "ff_out.weight"] = ([width, half], {theirs + "mlp.down_proj.weight": lambda x: x})
+    return layout
+
+
 OLMO2 = model("Olmo2ForCausalLM", "olmo2", attention_bias=False, tie_word_embeddings=False, pad_token_id=0)
 OLMO3 = {**OLMO2, "architectures": ["Olmo3ForCausalLM"], "model_type": "olmo3", "num_hidden_layers": 5,
          "sliding_window": 6, "rope_theta": 500000.0}
@@ -285,6 +317,11 @@ CASES = {
     "olmo-bias": {
         "config": {**OLMO, "clip_qkv": None, "attention_bias": True, "num_key_value_heads": 6, "tie_word_embeddings": True},
         "mutants": [THETA],
+    },
+    "olmo-original": {
+        "config": OLMO_ORIGINAL, "reference_class": "OlmoForCausalLM", "reference_config": as_olmo, "layout": olmo_layout,
+        "also_saved": False,
+        "mutants": [THETA, {"clip_qkv": None}],
     },
     "olmo2-flat-norm": {"config": {**OLMO2, "rms_norm_eps": 0.02}, "mutants": [{"rms_norm_eps": 1e-6}, THETA]},
     "olmo2-bias": {

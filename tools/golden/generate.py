@@ -62,6 +62,7 @@ def decoded(value):
 
 def config_of(case, config):
     settings = {key: decoded(value) for key, value in copy.deepcopy(config).items()}
+    settings = case.get("reference_config", lambda c: c)(settings)  # where the reference spells it otherwise
     model_type = case.get("reference_type", settings["model_type"])
     kind = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
     settings.pop("model_type")

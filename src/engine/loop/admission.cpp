@@ -3,6 +3,8 @@
 #include <map>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 #include "engine/loop/loop.h"
 
