@@ -8,16 +8,22 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "models/catalogue.h"
 #include "models/model.h"
 
 namespace mlxcel::app {
 
 int arch_command(int argc, char** argv) {
-  bool json = false;
+  bool json = false, markdown = false;
   CLI::App app("List the supported architectures.", "mlxcel arch");
   configure(app, "  mlxcel arch --json\n");
   app.add_flag("--json", json, "the catalogue as JSON");
+  app.add_flag("--markdown", markdown, "docs/supported-models.md");
   parse(app, argc, argv);
+  if (markdown) {
+    fmt::print("{}", supported_models());
+    return 0;
+  }
 
   auto entries = architectures();
   std::sort(entries.begin(), entries.end(), [](const auto& a, const auto& b) { return a.family < b.family; });

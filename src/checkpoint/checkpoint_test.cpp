@@ -274,6 +274,76 @@ TEST_F(OpenCheckpoint, GgufGemma3NormsLoseTheOne) {
   EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8], 8);
 }
 
+TEST_F(OpenCheckpoint, GgufGranitesMultipliersAndRows) {
+  Gguf f = llama("granite");
+  f.number("granite.attention.scale", 0.25f).number("granite.embedding_scale", 12).number("granite.logit_scale", 8);
+  const Checkpoint c = open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes()));
+  EXPECT_EQ(c.config.get<float>("attention_multiplier"), 0.25f);
+  EXPECT_EQ(c.config.get<float>("embedding_multiplier"), 12);
+  EXPECT_EQ(c.config.get<float>("residual_multiplier"), 1);
+  EXPECT_EQ(c.config.get<float>("logits_scaling"), 8);
+  // Heads of four rows: the second published row lies third in the file.
+  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8], 16);
+}
+
+TEST_F(OpenCheckpoint, GgufGemma2NormsLoseTheOne) {
+  Gguf f = llama("gemma2");
+  f.number("gemma2.final_logit_softcapping", 20).integer("gemma2.attention.sliding_window", 99);
+  with_tensors(f)
+      .tensor("blk.0.post_attention_norm.weight", 0, {8}, floats(8, 1.5f))
+      .tensor("blk.0.ffn_norm.weight", 0, {8}, floats(8, 2.5f));
+  const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
+  EXPECT_EQ(c.config.get<float>("attn_logit_softcapping"), 50);
+  EXPECT_EQ(c.config.get<float>("final_logit_softcapping"), 20);
+  EXPECT_EQ(c.config.get<int>("sliding_window"), 99);
+  EXPECT_EQ(c.source->load("model.layers.0.post_attention_layernorm.weight").data.data<float>()[0], 0.5f);
+  EXPECT_EQ(c.source->load("model.layers.0.pre_feedforward_layernorm.weight").data.data<float>()[0], 1.5f);
+}
+
+TEST_F(OpenCheckpoint, GgufPhi3HasTwoListsOfFactors) {
+  Gguf f = llama("phi3");
+  f.integer("phi3.rope.scaling.original_context_length", 32)
+      .number("phi3.rope.scaling.attn_factor", 1.5f)
+      .tensor("rope_factors_long.weight", 0, {2}, floats(2, 3))
+      .tensor("blk.0.attn_qkv.weight", 0, {8, 16}, floats(128));
+  Gguf half = f;
+  half.tensor("token_embd.weight", 0, {8, 16}, floats(128));
+  refuse(folder.put("m.gguf", half.bytes()), ErrorKind::bad_checkpoint, {"rope_factors_short.weight"});
+  f.tensor("token_embd.weight", 0, {8, 16}, floats(128)).tensor("rope_factors_short.weight", 0, {2}, floats(2, 1));
+  const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
+  EXPECT_EQ(c.config.get<int>("original_max_position_embeddings"), 32);
+  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("long_factor"), (std::vector<float>{3, 4}));
+  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("short_factor"), (std::vector<float>{1, 2}));
+  EXPECT_EQ(c.config.child("rope_scaling").get<float>("attention_factor"), 1.5f);
+  EXPECT_EQ(c.source->find("model.layers.0.self_attn.qkv_proj.weight")->shape, Shape({16, 8}));
+}
+
+TEST_F(OpenCheckpoint, GgufLayerNormFamiliesNeedTheirEpsilon) {
+  Gguf f = llama("command-r");
+  f.number("command-r.logit_scale", 0.0625f);
+  with_tensors(f);
+  Gguf whole = f;
+  refuse(folder.put("m.gguf", f.bytes()), ErrorKind::bad_checkpoint, {"command-r.attention.layer_norm_epsilon"});
+  whole.number("command-r.attention.layer_norm_epsilon", 1e-5f);
+  const Checkpoint c = open_checkpoint(folder.put("m.gguf", whole.bytes()));
+  EXPECT_EQ(c.config.get<std::string>("model_type"), "cohere");
+  EXPECT_EQ(c.config.get<float>("layer_norm_eps"), 1e-5f);
+  EXPECT_FALSE(c.config.get<bool>("use_qk_norm"));
+  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8], 8);  // as published
+}
+
+TEST_F(OpenCheckpoint, GgufOlmo2WithAWindowIsOlmo3) {
+  Gguf plain = llama("olmo2");
+  EXPECT_EQ(open_checkpoint(folder.put("m.gguf", with_tensors(plain).bytes()))
+                .config.get<std::string>("model_type"),
+            "olmo2");
+  Gguf f = llama("olmo2");
+  f.integer("olmo2.attention.sliding_window", 16);
+  const Checkpoint c = open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes()));
+  EXPECT_EQ(c.config.get<std::string>("model_type"), "olmo3");
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"), (std::vector<std::string>{"sliding_attention"}));
+}
+
 TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
   Gguf gpt;
   gpt.string("general.architecture", "gpt2")

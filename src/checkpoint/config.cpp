@@ -1,5 +1,6 @@
 #include "checkpoint/config.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -105,11 +106,15 @@ struct Config::Node {
   std::shared_ptr<Document> document;
   const json* value;   // an object inside document->root
   std::string prefix;  // "text_config."
+  std::shared_ptr<const Node> outer = {};  // where inherited keys come from
+  std::vector<std::string> inherited = {};
 
   std::string path(std::string_view key) const { return prefix + std::string(key); }
   /// The value of a key, or null where absent or null. Notes that it was read.
   const json* look(std::string_view key) const {
     const auto found = value->find(key);
+    if (found == value->end() && std::find(inherited.begin(), inherited.end(), key) != inherited.end())
+      return outer->look(key);
     if (found == value->end()) return nullptr;
     document->read.insert(path(key));
     return found->is_null() ? nullptr : &*found;
@@ -141,6 +146,10 @@ Config Config::parse(std::string_view text, std::string where) {
 }
 
 bool Config::has(std::string_view key) const { return node_ && node_->look(key); }
+
+bool Config::is_null(std::string_view key) const {
+  return node_ && node_->value->contains(key) && !node_->look(key);
+}
 
 bool Config::is_array(std::string_view key) const {
   const json* value = node_ ? node_->look(key) : nullptr;
@@ -311,6 +320,31 @@ Config Config::child(std::string_view key) const {
   Config config;
   config.node_ = std::make_shared<Node>(Node{node_->document, value, node_->path(key) + "."});
   return config;
+}
+
+Config Config::child(std::string_view key, std::vector<std::string> inherited) const {
+  Config config = child(key);
+  if (config.node_) {
+    config.node_->outer = node_;
+    config.node_->inherited = std::move(inherited);
+  }
+  return config;
+}
+
+std::vector<Config> Config::children(std::string_view key) const {
+  const json* value = node_ ? node_->look(key) : nullptr;
+  if (!value) return {};
+  if (!value->is_array()) node_->mismatch(key, "a list of objects", *value);
+  std::vector<Config> list;
+  for (size_t i = 0; i < value->size(); ++i) {
+    const json& item = (*value)[i];
+    if (!item.is_object()) node_->mismatch(key, "a list of objects", *value);
+    Config config;
+    config.node_ = std::make_shared<Node>(
+        Node{node_->document, &item, fmt::format("{}[{}].", node_->path(key), i)});
+    list.push_back(std::move(config));
+  }
+  return list;
 }
 
 bool Config::empty() const { return !node_ || node_->value->empty(); }

@@ -20,6 +20,7 @@ class Config {
   static Config parse(std::string_view json, std::string where);
 
   bool has(std::string_view key) const;       // present and not null
+  bool is_null(std::string_view key) const;   // present and null, where that is not the default
   bool is_array(std::string_view key) const;  // for keys that come as one value or as a list
   bool is_object(std::string_view key) const;
   bool is_string(std::string_view key) const;
@@ -40,6 +41,10 @@ class Config {
 
   /// A nested object; an empty Config for absent, null or {}.
   Config child(std::string_view key) const;
+  /// The same; keys of `inherited` that it lacks are read from this object.
+  Config child(std::string_view key, std::vector<std::string> inherited) const;
+  /// A list of objects; empty for absent and null.
+  std::vector<Config> children(std::string_view key) const;
   bool empty() const;
   std::vector<std::string> keys() const;
   /// Keys nobody has read so far, dotted for nested objects.

@@ -68,6 +68,34 @@ TEST(Config, NullAbsentAndEmptyAreTheSame) {
   }
 }
 
+TEST(Config, TellsNullFromAbsentWhereThatMatters) {
+  const Config c = Config::parse(R"({"cap": null, "zero": 0})", "config.json");
+  EXPECT_TRUE(c.is_null("cap"));
+  EXPECT_FALSE(c.is_null("zero"));
+  EXPECT_FALSE(c.is_null("absent"));
+}
+
+TEST(Config, AChildReadsSomeKeysFromAbove) {
+  const Config c =
+      Config::parse(R"({"tie": true, "other": 1, "text": {"a": 1}, "own": {"tie": false}})", "config.json");
+  EXPECT_TRUE(c.child("text", {"tie"}).get<bool>("tie"));
+  EXPECT_FALSE(c.child("text", {"tie"}).has("other"));
+  EXPECT_FALSE(c.child("own", {"tie"}).get<bool>("tie"));
+  EXPECT_TRUE(c.child("absent", {"tie"}).empty());
+}
+
+TEST(Config, ReadsAListOfObjects) {
+  const Config c =
+      Config::parse(R"({"blocks": [{"a": 1}, {"a": "x"}], "bad": [1], "one": {}})", "config.json");
+  const auto blocks = c.children("blocks");
+  ASSERT_EQ(blocks.size(), 2u);
+  EXPECT_EQ(blocks[0].get<int>("a"), 1);
+  EXPECT_NE(message_of([&] { (void)blocks[1].get<int>("a"); }).find("blocks[1].a"), std::string::npos);
+  EXPECT_TRUE(c.children("absent").empty());
+  EXPECT_NE(message_of([&] { (void)c.children("bad"); }).find("a list of objects"), std::string::npos);
+  EXPECT_NE(message_of([&] { (void)c.children("one"); }).find("a list of objects"), std::string::npos);
+}
+
 TEST(Config, ReadsPythonsSpecialNumbers) {
   const Config c = Config::parse(
       R"({"limit": [0.0, Infinity], "low": -Infinity, "odd": NaN, "s": "NaN, Infinity"})", "config.json");

@@ -80,7 +80,7 @@ class Application {
     if (sizes.empty() || total != shape[0])
       fail(ErrorKind::bad_checkpoint, "{}: {} has shape {}, expected {} rows", what_, name, to_string(shape),
            sizes.empty() ? fmt::format("a multiple of {}", count) : std::to_string(total));
-    const auto parts = pieces(std::move(recipe), sizes);
+    const auto parts = pieces(std::move(recipe), sizes, rule_.groups);
     for (size_t i = 0; i < parts.size(); ++i) put(fill(rule_.to[i], captures), parts[i], name);
   }
 
@@ -159,6 +159,10 @@ Rule checked(Rule rule) {
     if (!rule.sizes.empty() && rule.sizes.size() != rule.to.size()) bad("as many sizes as pieces are needed");
     for (const int size : rule.sizes)
       if (size < 1) bad("a piece without rows");
+    if (rule.groups < 1) bad("no groups");
+    for (const int size : rule.sizes)
+      if (size % rule.groups != 0) bad("a piece that its groups do not share evenly");
+    if (rule.groups > 1 && rule.sizes.empty()) bad("groups without sizes");
   }
   return rule;
 }
@@ -174,7 +178,8 @@ std::string Rule::describe() const {
     case Kind::split:
       return sizes.empty()
                  ? fmt::format("split {} -> {}", from, fmt::join(to, ", "))
-                 : fmt::format("split {} -> {} by {}", from, fmt::join(to, ", "), fmt::join(sizes, ", "));
+                 : fmt::format("split {} -> {} by {}{}", from, fmt::join(to, ", "), fmt::join(sizes, ", "),
+                               groups == 1 ? "" : fmt::format(" in {} groups", groups));
     case Kind::transpose:
       return fmt::format("transpose {}", from);
     case Kind::drop:
@@ -191,13 +196,13 @@ Rule rename(std::string from, std::string to) {
 Rule stack(std::string from, std::string to) {
   return checked({Rule::Kind::stack, std::move(from), {std::move(to)}, {}});
 }
-Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes) {
-  return checked({Rule::Kind::split, std::move(from), std::move(to), std::move(sizes)});
+Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes, int groups) {
+  return checked({Rule::Kind::split, std::move(from), std::move(to), std::move(sizes), groups});
 }
 Rule transpose(std::string pattern) { return {Rule::Kind::transpose, std::move(pattern), {}, {}}; }
 Rule drop(std::string pattern) { return {Rule::Kind::drop, std::move(pattern), {}, {}}; }
 Rule add_constant(std::string pattern, float constant) {
-  return {Rule::Kind::add_constant, std::move(pattern), {}, {}, constant};
+  return {Rule::Kind::add_constant, std::move(pattern), {}, {}, 1, constant};
 }
 
 std::shared_ptr<Source> apply_rules(std::shared_ptr<Source> source, std::vector<Rule> rules) {

@@ -20,6 +20,7 @@ struct Rule {
   std::string from;
   std::vector<std::string> to;  // rename, stack: one; split: one per piece
   std::vector<int> sizes;       // split: along axis 0; empty = equal pieces
+  int groups = 1;               // split: axis 0 is so many runs, each cut by sizes
   float constant = 0.0f;        // add_constant
 
   std::string describe() const;  // "stack *.experts.#.up_proj.weight -> *.switch_mlp.up_proj.weight"
@@ -29,7 +30,8 @@ Rule rename(std::string from, std::string to);
 /// Tensors numbered by `#` become one with a new leading axis; the numbers must be 0..n-1.
 Rule stack(std::string from, std::string to);
 /// Cuts axis 0 (rows of codes and scales alike) into pieces of the given sizes, which must add up.
-Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes = {});
+/// With groups, axis 0 is that many equal runs; a piece takes its rows of each (q, k, v head by head).
+Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes = {}, int groups = 1);
 /// Swaps the last two axes of a dense tensor (Conv1D of GPT-2).
 Rule transpose(std::string pattern);
 Rule drop(std::string pattern);

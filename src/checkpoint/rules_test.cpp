@@ -163,6 +163,29 @@ TEST(Rules, SplitRowsOfPlanes) {
                ErrorKind::bad_checkpoint, {"multiple of 4"});
 }
 
+TEST(Rules, SplitHeadByHead) {
+  auto source = memory();
+  source->quantised("a.qkv.weight", 8, 10);  // two groups of two q rows, one k and one v row
+  source->dense("a.qkv.bias", numbers({8}));
+  const auto ruled = apply_rules(source, {split("*.qkv.*", {"*.q.*", "*.k.*", "*.v.*"}, {4, 2, 2}, 2)});
+  EXPECT_EQ(ruled->find("a.q.weight")->shape, Shape({4, 32}));
+  const auto values = [&](const char* name) {
+    const Weight w = ruled->load(name);
+    return std::vector<float>(w.data.data<float>(), w.data.data<float>() + w.data.size());
+  };
+  EXPECT_EQ(values("a.q.bias"), (std::vector<float>{0, 1, 4, 5}));
+  EXPECT_EQ(values("a.k.bias"), (std::vector<float>{2, 6}));
+  EXPECT_EQ(values("a.v.bias"), (std::vector<float>{3, 7}));
+  const Weight whole = source->load("a.qkv.weight"), k = ruled->load("a.k.weight");
+  EXPECT_EQ(k.shape, Shape({2, 32}));
+  EXPECT_EQ(k.scales->data<float>()[0], whole.scales->data<float>()[2]);
+  EXPECT_EQ(k.scales->data<float>()[1], whole.scales->data<float>()[6]);
+  EXPECT_EQ(k.data.data<uint32_t>()[4], whole.data.data<uint32_t>()[6 * 4]);
+  expect_error([&] { apply_rules(source, {split("a.qkv.bias", {"x", "y"}, {4, 6}, 2)}); },
+               ErrorKind::bad_checkpoint, {"a.qkv.bias", "[8]", "10 rows"});
+  EXPECT_THROW((void)split("a", {"x", "y"}, {3, 3}, 2), Error);  // a group's share would be half a row
+}
+
 TEST(Rules, TransposeDenseOnly) {
   auto source = memory();
   source->dense("a", numbers({2, 70, 33}));

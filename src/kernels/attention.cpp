@@ -54,6 +54,7 @@ AttentionCall call_of(const Buffers& buffers, bool sinks, const AttentionRows& r
   call.scale = form.scale;
   call.softcap = form.softcap;
   call.window = form.window;
+  call.chunk = form.chunk;
   call.q_stride = buffers.stride[0];
   call.k_stride = buffers.stride[1];
   call.v_stride = buffers.stride[2];

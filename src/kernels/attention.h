@@ -47,6 +47,7 @@ struct AttentionForm {
   int window = 0;  // 0: none; W: query i sees keys i-W+1 … i
   float scale = 1.0f;
   float softcap = 0.0f;
+  int chunk = 0;  // 0: none; C: query i sees keys i - i % C … i
 };
 
 /// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim] f32, sinks

@@ -49,12 +49,14 @@ class Builder {
       : function_([build](const Config& config, const Weights& weights) -> std::unique_ptr<Skeleton> {
           return std::make_unique<Network>(build(config, weights));
         }) {}
+  using Function = std::function<std::unique_ptr<Skeleton>(const Config&, const Weights&)>;
+  explicit Builder(Function function) : function_(std::move(function)) {}
   std::unique_ptr<Skeleton> operator()(const Config& config, const Weights& weights) const {
     return function_(config, weights);
   }
 
  private:
-  std::function<std::unique_ptr<Skeleton>(const Config&, const Weights&)> function_;
+  Function function_;
 };
 
 struct Arch {
@@ -62,7 +64,7 @@ struct Arch {
   std::vector<std::string> gguf = {};    // general.architecture names (mapped by checkpoint; for `arch`)
   std::string kind = "decoder";
   std::string reference;  // whose numbers are right
-  Builder build;
+  Builder build = {};
   WeightRules weights = {};
   std::string tiny;  // config.json of the tests' model: every feature, few numbers
 };

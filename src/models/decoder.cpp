@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <cmath>
 #include <cstring>
 
 #include "base/error.h"
@@ -45,11 +46,16 @@ array after_norm(const Norm& norm, const array& y) { return fault("norm after su
 }  // namespace
 
 array PreNorm::operator()(const array& h, Step& step) const {
-  const array mixed = mixer(mixer_norm(h), step, h);
-  return ffn(ffn_norm(mixed), mixed);
+  if (scale == 1.0f || fault("residual scale dropped")) {
+    const array mixed = mixer(mixer_norm(h), step, h);
+    return ffn(ffn_norm(mixed), mixed);
+  }
+  const array mixed = mx::add(h, mx::multiply(mixer(mixer_norm(h), step), array(scale)));
+  return mx::add(mixed, mx::multiply(ffn(ffn_norm(mixed)), array(scale)));
 }
 
 void PreNorm::extend(PhaseList& list) const {
+  if (scale != 1.0f) return outside(list, [&](const array& h) { return (*this)(h, list.step()); });
   if (!extended(list, mixer_norm, mixer))
     outside(list, [&](const array& h) { return mixer(mixer_norm(h), list.step(), h); });
   if (!extended(list, ffn_norm, ffn)) outside(list, [&](const array& h) { return ffn(ffn_norm(h), h); });
@@ -67,6 +73,21 @@ void Sandwich::extend(PhaseList& list) const {
     outside(list, [&](const array& h) { return mx::add(h, after_ffn(ffn(ffn_norm(h)))); });
 }
 
+array NormAfter::operator()(const array& h, Step& step) const {
+  const auto after = [](const Norm& norm, const array& y) {
+    return fault("norm after sublayer left out") ? y : norm(y);
+  };
+  const array mixed = mx::add(h, after(after_mixer, mixer(h, step)));
+  return mx::add(mixed, after(after_ffn, ffn(mixed)));
+}
+
+array Parallel::operator()(const array& h, Step& step) const {
+  const array normed = norm(h);
+  const array mixed = mixer(normed, step, h);
+  if (fault("parallel branches in a row")) return ffn(ffn_norm ? (*ffn_norm)(mixed) : norm(mixed), mixed);
+  return ffn(ffn_norm ? (*ffn_norm)(h) : normed, mixed);
+}
+
 array MixerOnly::operator()(const array& h, Step& step) const { return mixer(norm(h), step, h); }
 
 void MixerOnly::extend(PhaseList& list) const {
@@ -75,10 +96,10 @@ void MixerOnly::extend(PhaseList& list) const {
 }
 
 Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
-                 const Embedding& embedding, Tie tie) {
+                 const Embedding& embedding, Tie tie, Bias bias) {
   const std::string weight = std::string(name) + ".weight";
   if (tie == Tie::no || (tie == Tie::unless_shipped && w.has(weight)))
-    return w.linear(name, embedding.rows, embedding.width);
+    return w.linear(name, embedding.rows, embedding.width, bias);
   if (tie == Tie::yes && w.has(weight)) {
     const std::string table = std::string(embedding_name) + ".weight";
     const auto stray = w.peek(weight);
@@ -87,7 +108,42 @@ Linear make_head(const Weights& w, std::string_view name, std::string_view embed
       w.warn(fmt::format("{} differs from {}, which is used: tie_word_embeddings is set", weight, table));
     w.leave_out(weight);
   }
-  return embedding.as_linear();
+  Linear head = embedding.as_linear();
+  head.bias = w.bias(std::string(name) + ".bias", embedding.rows, bias);
+  return head;
+}
+
+float root_of_width(const Weights& w, int hidden) {
+  const float exact = std::sqrt(static_cast<float>(hidden));
+  const auto dtype = w.dtype("model.embed_tokens.weight");
+  if (dtype == mx::bfloat16) return static_cast<float>(mx::bfloat16_t(exact));
+  if (dtype == mx::float16) return static_cast<float>(mx::float16_t(exact));
+  return exact;
+}
+
+void refuse_two_way(const Config& config) {
+  if (config.get("use_bidirectional_attention", false))
+    fail(ErrorKind::unsupported, "{}: use_bidirectional_attention: two-way embedders of this family are not supported yet",
+         config.where());
+}
+
+NormMaker rms_norms(int width, float eps, float offset) {
+  return [=](const Weights& w, std::string_view name) { return Norm(w.rms_norm(name, width, eps, offset)); };
+}
+
+NormMaker layer_norms(int width, float eps, Bias bias) {
+  return [=](const Weights& w, std::string_view name) { return Norm(w.layer_norm(name, width, eps, bias)); };
+}
+
+Decoder standard_decoder(const Weights& w, const Dims& dims, const NormMaker& norm,
+                         const StandardOptions& options,
+                         const std::function<Block(int i, const Weights& layer)>& layer) {
+  const std::string root(options.root), table = root + ".embed_tokens";
+  Decoder model(dims, w.embedding(table, dims.vocab, dims.hidden, options.embedding_scale));
+  for (const auto& [i, scope] : w.layers(root + ".layers", dims.layers)) model.add(layer(i, scope));
+  model.finish(norm(w, root + ".norm"),
+               make_head(w, options.head, table, model.embedding(), options.tie, options.head_bias));
+  return model;
 }
 
 Decoder::Decoder(const Dims& dims, Embedding embedding) : dims_(dims), embedding_(std::move(embedding)) {}
@@ -107,6 +163,7 @@ NetworkFacts Decoder::facts() const {
 
 array Decoder::layers(Step& step) const {
   array h = embedding_(step);
+  if (embedding_norm_ && !fault("embedding norm left out")) h = (*embedding_norm_)(h);
   if (positions_) h = mx::add(h, positions_->at_positions(step));
   for (const Block& block : blocks_) h = block(h, step);
   return h;
@@ -114,14 +171,17 @@ array Decoder::layers(Step& step) const {
 
 void Decoder::layers(PhaseList& list) const {
   if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
+  if (embedding_norm_) outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
   if (positions_ && !list.add_lookup(*positions_))
     outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });
   for (const Block& block : blocks_) block.extend(list);
 }
 
 array Decoder::capped(const array& logits) const {
-  if (softcap_ <= 0.0f) return logits;
-  return mx::multiply(mx::tanh(mx::divide(logits, array(softcap_))), array(softcap_));
+  array y = logits;
+  if (logit_scale_ != 1.0f && !fault("logit scale dropped")) y = mx::multiply(y, array(logit_scale_));
+  if (softcap_ <= 0.0f || fault("logit cap dropped")) return y;
+  return mx::multiply(mx::tanh(mx::divide(y, array(softcap_))), array(softcap_));
 }
 
 array Decoder::hidden(Step& step) const {

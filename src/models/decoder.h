@@ -2,6 +2,7 @@
 // blocks. Owner: the loaded Model. Thread: model thread.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <string_view>
 #include <vector>
@@ -16,12 +17,13 @@ namespace mlxcel {
 // Each block is written twice: as a chain of graph nodes, and as phases of a program (extend()), in which a
 // half that cannot be said stays a chain.
 
-/// h += mixer(norm(h)); h += ffn(norm(h))
+/// h += scale * mixer(norm(h)); h += scale * ffn(norm(h))
 struct PreNorm {
   Norm mixer_norm;
   Mixer mixer;
   Norm ffn_norm;
   Ffn ffn;
+  float scale = 1.0f;
   array operator()(const array& h, Step& step) const;
   void extend(PhaseList& list) const;
 };
@@ -38,6 +40,24 @@ struct Sandwich {
   void extend(PhaseList& list) const;
 };
 
+/// h += norm(mixer(h)); h += norm(ffn(h))
+struct NormAfter {
+  Mixer mixer;
+  Norm after_mixer;
+  Ffn ffn;
+  Norm after_ffn;
+  array operator()(const array& h, Step& step) const;
+};
+
+/// h += mixer(norm(h)) + ffn(norm(h)): both read the same h, through one norm or two.
+struct Parallel {
+  Norm norm;
+  Mixer mixer;
+  Ffn ffn;
+  std::optional<Norm> ffn_norm = {};
+  array operator()(const array& h, Step& step) const;
+};
+
 /// h += mixer(norm(h)): layers without a feed-forward (Mamba).
 struct MixerOnly {
   Norm norm;
@@ -52,7 +72,7 @@ inline Tie tie_if(bool tied) { return tied ? Tie::yes : Tie::no; }
 /// The output matrix: its own, or the embedding's. A stray one in a tied checkpoint is left out, with a
 /// warning where it differs from the embedding.
 Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
-                 const Embedding& embedding, Tie tie);
+                 const Embedding& embedding, Tie tie, Bias bias = Bias::as_stored);
 
 class Decoder : public Skeleton {
  public:
@@ -60,10 +80,14 @@ class Decoder : public Skeleton {
 
   const Embedding& embedding() const { return embedding_; }
   void learned_positions(Embedding positions) { positions_ = std::move(positions); }
+  /// The embeddings pass through a norm before the first layer.
+  void embedding_norm(Norm norm) { embedding_norm_ = std::move(norm); }
   void add(Block block) { blocks_.push_back(std::move(block)); }
   void finish(Norm norm, Linear head);
   /// logits = cap * tanh(logits / cap)
   void softcap(float cap) { softcap_ = cap; }
+  /// logits *= scale, before the cap
+  void logit_scale(float scale) { logit_scale_ = scale; }
 
   NetworkFacts facts() const override;
   array hidden(Step& step) const override;
@@ -80,7 +104,37 @@ class Decoder : public Skeleton {
   std::vector<Block> blocks_;
   std::optional<Norm> norm_;
   Linear head_;
-  float softcap_ = 0.0f;
+  std::optional<Norm> embedding_norm_;
+  float softcap_ = 0.0f, logit_scale_ = 1.0f;
 };
+
+/// sqrt(hidden), rounded to the table's type as Gemma computes it (55.4256 is 55.5 in bf16).
+float root_of_width(const Weights& w, int hidden);
+
+/// Embedders of a decoder's family see both ways.
+void refuse_two_way(const Config& config);
+
+/// tie_word_embeddings
+inline Tie tied(const Config& config, bool fallback) {
+  return tie_if(config.get("tie_word_embeddings", fallback));
+}
+
+/// Asks for a norm over the model's width by its name.
+using NormMaker = std::function<Norm(const Weights& w, std::string_view name)>;
+NormMaker rms_norms(int width, float eps, float offset = 0.0f);
+NormMaker layer_norms(int width, float eps, Bias bias = Bias::required);
+
+struct StandardOptions {
+  Tie tie = Tie::no;
+  float embedding_scale = 1.0f;
+  Bias head_bias = Bias::as_stored;
+  const char* root = "model";  // "model.embed_tokens", "model.layers", "model.norm"
+  const char* head = "lm_head";
+};
+
+/// A decoder whose tensors have the usual names; `layer` makes each block in its scope.
+Decoder standard_decoder(const Weights& w, const Dims& dims, const NormMaker& norm,
+                         const StandardOptions& options,
+                         const std::function<Block(int i, const Weights& layer)>& layer);
 
 }  // namespace mlxcel

@@ -10,6 +10,7 @@
 #include "models/arch.h"          // IWYU pragma: export
 #include "models/decoder.h"       // IWYU pragma: export
 #include "models/encoder.h"       // IWYU pragma: export
+#include "models/wrapper.h"       // IWYU pragma: export
 #include "nn/attention.h"         // IWYU pragma: export
 #include "nn/dims.h"              // IWYU pragma: export
 #include "nn/layer_plan.h"        // IWYU pragma: export

@@ -1,9 +1,29 @@
 #include "models/wrapper.h"
 
+#include <utility>
+
+#include "base/error.h"
+
 namespace mlxcel {
 
+namespace {
+
+const Arch& family_of(const Config& wrapper, const Config& text, const char* fallback) {
+  const auto own = wrapper.get<std::string>("model_type");
+  auto type = text.get<std::string>("model_type", fallback);
+  if (type == own) type = fallback;
+  for (const NamedArch& entry : arch_table())
+    for (const auto& name : entry.arch.model_types)
+      if (name == type) return entry.arch;
+  fail(ErrorKind::unsupported, "{}: model_type {} with text of model_type {}: this combination is not supported",
+       wrapper.where(), own, type);
+}
+
+}  // namespace
+
 Config text_config(const Config& config) {
-  return config.is_object("text_config") ? config.child("text_config") : config;
+  const Config text = config.child("text_config", {"tie_word_embeddings"});
+  return text.empty() ? config : text;
 }
 
 std::vector<Rule> text_side_rules() {
@@ -14,9 +34,24 @@ std::vector<Rule> text_side_rules() {
     rules.push_back(drop(std::string("model.") + tower));
   }
   rules.push_back(rename("model.language_model.*", "model.*"));
-  rules.push_back(rename("language_model.lm_head.*", "lm_head.*"));
-  rules.push_back(rename("language_model.model.*", "model.*"));
+  rules.push_back(rename("language_model.*", "*"));
   return rules;
+}
+
+Arch text_side(Arch wrapper, const char* family) {
+  wrapper.build = Builder([family](const Config& config, const Weights& weights) {
+    const Config text = text_config(config);
+    if (config.has("vision_config"))
+      weights.warn("the text side alone is served: the vision tower is left out, images are refused");
+    return family_of(config, text, family).build(text, weights);
+  });
+  wrapper.weights = [family](const Config& config, const Source& source) {
+    const Config text = text_config(config);
+    auto rules = text_side_rules();
+    for (Rule& rule : family_of(config, text, family).weights(text, source)) rules.push_back(std::move(rule));
+    return rules;
+  };
+  return wrapper;
 }
 
 }  // namespace mlxcel

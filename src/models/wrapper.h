@@ -1,19 +1,22 @@
-// Models with towers beside the text (vision, audio), of which the text side is served: its family builds it
-// from text_config, its tensors lose the prefixes that exporters put before them, the towers' tensors are
-// left out. Thread: any.
+// Models with towers beside the text (vision, audio), of which the text side is served: its family builds it from
+// text_config, its tensors lose the prefixes that exporters put before them, the towers' tensors are left out.
+// Thread: any.
 #pragma once
 
+#include <string>
 #include <vector>
 
-#include "checkpoint/config.h"
-#include "checkpoint/rules.h"
+#include "models/arch.h"
 
 namespace mlxcel {
 
-/// text_config, or the whole config where there is no such block.
+/// text_config, or the whole config where a family's older files have no such block.
 Config text_config(const Config& config);
 
 /// To the names of a text model: "language_model.model.*" and "model.language_model.*" become "model.*".
 std::vector<Rule> text_side_rules();
+
+/// Completes a wrapper: builder and rules of the family that text_config names, or of `family`.
+Arch text_side(Arch wrapper, const char* family);
 
 }  // namespace mlxcel

@@ -1,6 +1,7 @@
 #include "nn/attention.h"
 
 #include <cmath>
+#include <utility>
 
 #include "nn/fault.h"
 #include "state/attend.h"
@@ -15,6 +16,13 @@ int window_of(const AttentionOptions& options) {
   return fault("window ignored") ? 0 : options.window;
 }
 
+/// Heads numbered a * inner + b as b * outer + a.
+array regrouped(const array& x, int outer, int inner) {
+  const int tokens = x.shape(0), width = x.shape(2);
+  const array apart = mx::reshape(x, {tokens, outer, inner, width});
+  return mx::reshape(mx::swapaxes(apart, 1, 2), {tokens, outer * inner, width});
+}
+
 }  // namespace
 
 Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions& options)
@@ -22,28 +30,80 @@ Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions&
       slot_(w.layout().add_kv({.kv_heads = dims.kv_heads,
                                .key_dim = dims.head_dim,
                                .value_dim = dims.head_dim,
-                               .window = window_of(options)})),
+                               .window = window_of(options),
+                               .chunk = fault("chunk ignored") ? 0 : options.chunk})),
       scale_(options.scale > 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(dims.head_dim))),
-      softcap_(options.softcap) {
+      softcap_(options.softcap),
+      clip_(fault("clip dropped") ? 0.0f : options.clip) {
   const int q = dims.heads * dims.head_dim, kv = dims.kv_heads * dims.head_dim;
   qkv_ = options.fused.empty()
              ? w.fused({"q_proj", "k_proj", "v_proj"}, {q, kv, kv}, dims.hidden, options.qkv_bias)
              : w.linear(options.fused, q + 2 * kv, dims.hidden, options.qkv_bias);
-  if (options.qk_norm) {
+  if (options.qk_norm && options.qk_norm->usual() && clip_ == 0.0f) {
     plan_.q_norm = w.rms_norm("q_norm", dims.head_dim, options.qk_norm->eps, options.qk_norm->offset);
     plan_.k_norm = w.rms_norm("k_norm", dims.head_dim, options.qk_norm->eps, options.qk_norm->offset);
+  } else if (options.qk_norm) {
+    q_norm_.emplace(w, "q_norm", dims.heads, dims.head_dim, *options.qk_norm);
+    k_norm_.emplace(w, "k_norm", dims.kv_heads, dims.head_dim, *options.qk_norm);
+    if (options.qk_norm->after_rope == fault("qk norm on the other side of rope"))
+      later_rope_ = std::exchange(plan_.rope, std::nullopt);
   }
+  if (options.rope && options.rope->limit() > 0)
+    w.layout().add_length_limit(options.rope->limit(), options.rope->grows());
+  if (options.temperature && !fault("query temperature dropped")) temperature_ = options.temperature;
+  if (options.gate) {
+    gate_ = w.linear(options.gate->name, options.gate->per_head ? dims.heads : q, dims.hidden, Bias::none);
+    softplus_ = options.gate->softplus;
+  }
+  if (options.out_norm) out_norm_ = w.rms_norm(options.out_norm->name, q, options.out_norm->eps);
+  tiled_ = options.tiled && !fault("kv heads not tiled");
   if (options.sinks) sinks_ = w.tensor("sinks", {dims.heads});
   out_ = w.linear(options.out, dims.hidden, q, options.out_bias);
 }
 
+Heads Attention::heads(const array& x, Step& step) const {
+  array qkv = qkv_(x);
+  if (clip_ > 0.0f) qkv = mx::clip(qkv, array(-clip_), array(clip_));
+  auto [q, k, v] = split_heads(qkv, plan_, step);
+  if (q_norm_) q = (*q_norm_)(q);
+  if (k_norm_) k = (*k_norm_)(k);
+  if (later_rope_) {
+    q = (*later_rope_)(q, step);
+    k = (*later_rope_)(k, step);
+  }
+  return {temperature_ ? warmed(q, step) : q, k, v};
+}
+
+array Attention::warmed(const array& q, const Step& step) const {
+  const array at = mx::astype(mx::add(step.positions(), array(temperature_->shift)), mx::float32);
+  const array whole = mx::floor(mx::divide(at, array(static_cast<float>(temperature_->length))));
+  const array factor = mx::add(mx::multiply(mx::log1p(whole), array(temperature_->factor)), array(1.0f));
+  return mx::multiply(q, mx::reshape(factor, {-1, 1, 1}));
+}
+
+array Attention::gated(const array& seen, const array& x) const {
+  if (fault("output gate dropped")) return seen;
+  const array logits = (*gate_)(x);
+  const array open = softplus_ ? mx::logaddexp(logits, array(0.0f)) : mx::sigmoid(logits);
+  if (gate_->out == seen.shape(1)) return mx::multiply(seen, open);
+  const array by_head = mx::reshape(seen, {seen.shape(0), plan_.heads, -1});
+  return mx::reshape(mx::multiply(by_head, mx::expand_dims(open, -1)), seen.shape());
+}
+
 array Attention::operator()(const array& x, Step& step, const Residual& residual) const {
-  auto [q, k, v] = split_heads(qkv_(x), plan_, step);
+  auto [q, k, v] = heads(x, step);
   if (fault("query heads reversed"))
     q = mx::slice(q, {0, plan_.heads - 1, 0}, {q.shape(0), -plan_.heads - 1, plan_.head_dim}, {1, -1, 1});
   const AttendOptions options{
       .scale = fault("score scale dropped") ? 1.0f : scale_, .softcap = softcap_, .sinks = sinks_};
-  return out_(attend(q, k, v, step, slot_, options), residual);
+  if (tiled_) q = regrouped(q, plan_.heads / plan_.kv_heads, plan_.kv_heads);
+  array seen = attend(q, k, v, step, slot_, options);
+  if (tiled_) {
+    seen = mx::reshape(seen, {seen.shape(0), plan_.heads, -1});
+    seen = mx::reshape(regrouped(seen, plan_.kv_heads, plan_.heads / plan_.kv_heads), {seen.shape(0), -1});
+  }
+  if (out_norm_ && !fault("norm before the output left out")) seen = (*out_norm_)(seen);
+  return out_(gate_ ? gated(seen, x) : seen, residual);
 }
 
 bool Attention::phases(PhaseList& list) const {

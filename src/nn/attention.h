@@ -6,6 +6,7 @@
 #include <string>
 
 #include "nn/dims.h"
+#include "nn/head_norm.h"
 #include "nn/heads.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -16,18 +17,39 @@
 
 namespace mlxcel {
 
-struct HeadNormOptions {
+/// Queries times 1 + factor * ln(1 + floor((position + shift) / length)): sharper scores far from the start.
+struct QueryTemperature {
+  float factor = 0.1f;
+  int length = 8192;
+  int shift = 0;
+};
+
+/// What attention gives, times sigmoid(name(x)): one value for each entry of a head, or for each head.
+struct OutputGate {
+  std::string name = "gate_proj";
+  bool per_head = false;
+  bool softplus = false;  // in place of the sigmoid
+};
+
+/// An RMS norm over what all heads give, before the output projection.
+struct OutNorm {
+  std::string name;
   float eps = 1e-6f;
-  float offset = 0.0f;
 };
 
 struct AttentionOptions {
   std::optional<Rope> rope = {};                // none: positions come from elsewhere, or not at all
-  std::optional<HeadNormOptions> qk_norm = {};  // RMS over each head of q and k, before the rotation
+  std::optional<HeadNormOptions> qk_norm = {};  // of q and k: "q_norm", "k_norm"
   int window = 0;                               // 0: all tokens; W: query i sees keys i-W+1 … i
+  int chunk = 0;                                // 0: none; C: query i sees keys i - i % C … i
   float scale = 0.0f;                           // of the scores; 0: 1 / sqrt(head_dim)
   float softcap = 0.0f;                         // 0: none
   bool sinks = false;                           // learned logit per head, "sinks"
+  float clip = 0.0f;                            // 0: none; else q, k and v are kept within ±clip
+  std::optional<QueryTemperature> temperature = {};
+  std::optional<OutputGate> gate = {};
+  std::optional<OutNorm> out_norm = {};
+  bool tiled = false;  // query head i reads kv head i % kv_heads instead of i / (heads / kv_heads)
   Bias qkv_bias = Bias::as_stored;
   Bias out_bias = Bias::as_stored;
   std::string fused = {};  // name of one projection that holds q, k, v in this order
@@ -41,11 +63,21 @@ class Attention {
   bool phases(PhaseList& list) const;
 
  private:
+  Heads heads(const array& x, Step& step) const;
+  array warmed(const array& q, const Step& step) const;
+  array gated(const array& seen, const array& x) const;
+
   Linear qkv_, out_;
-  HeadPlan plan_;
+  HeadPlan plan_;  // without the norms below, and without the rotation where they come first
+  std::optional<HeadNorm> q_norm_, k_norm_;
+  std::optional<Rope> later_rope_;
   std::optional<array> sinks_;
+  std::optional<QueryTemperature> temperature_;
+  std::optional<Linear> gate_;
+  std::optional<RmsNorm> out_norm_;
+  bool softplus_ = false, tiled_ = false;
   int slot_;
-  float scale_, softcap_;
+  float scale_, softcap_, clip_;
 };
 
 struct EncoderAttentionNames {

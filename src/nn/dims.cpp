@@ -1,26 +1,41 @@
 #include "nn/dims.h"
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace mlxcel {
 
-Dims Dims::from(const Config& config) {
+Dims Dims::from(const Config& config) { return from(config, Dims{}); }
+
+Dims Dims::from(const Config& config, const Dims& defaults) {
+  const auto size = [&](const char* key, int high, int fallback) {
+    return fallback > 0 ? config.integer(key, 1, high, fallback) : config.integer(key, 1, high);
+  };
   Dims d;
-  d.vocab = config.integer("vocab_size", 1, kMaxVocab);
-  d.hidden = config.integer("hidden_size", 1, kMaxWidth);
-  d.layers = config.integer("num_hidden_layers", 1, kMaxLayers);
-  d.heads = config.integer("num_attention_heads", 1, 4096);
-  d.kv_heads = config.integer("num_key_value_heads", 1, 4096, d.heads);
+  d.vocab = size("vocab_size", kMaxVocab, defaults.vocab);
+  d.hidden = size("hidden_size", kMaxWidth, defaults.hidden);
+  d.layers = size("num_hidden_layers", kMaxLayers, defaults.layers);
+  d.heads = size("num_attention_heads", kMaxHeads, defaults.heads);
+  d.kv_heads = size("num_key_value_heads", kMaxHeads, defaults.kv_heads > 0 ? defaults.kv_heads : d.heads);
   if (d.heads % d.kv_heads != 0)
     fail(ErrorKind::bad_checkpoint,
          "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}", config.where(), d.heads,
          d.kv_heads);
-  if (!config.has("head_dim") && d.hidden % d.heads != 0)
+  if (!config.has("head_dim") && defaults.head_dim == 0 && d.hidden % d.heads != 0)
     fail(ErrorKind::bad_checkpoint, "{}: hidden_size {}: expected a multiple of num_attention_heads {}",
          config.where(), d.hidden, d.heads);
-  d.head_dim = config.integer("head_dim", 1, 8192, d.hidden / d.heads > 0 ? d.hidden / d.heads : 1);
-  d.max_positions = config.integer("max_position_embeddings", 0, kMaxPositions, 0);
+  const int shared = defaults.head_dim > 0 ? defaults.head_dim : d.hidden / d.heads;
+  d.head_dim = config.integer("head_dim", 1, 8192, shared > 0 ? shared : 1);
+  d.max_positions = config.integer("max_position_embeddings", 0, kMaxPositions, defaults.max_positions);
   return d;
+}
+
+float factor(const Config& config, const char* key, float fallback) {
+  const float value = config.get<float>(key, fallback);
+  if (!(value > 0.0f) || !std::isfinite(value))
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a positive number, found {}", config.where(), key, value);
+  return value;
 }
 
 float epsilon(const Config& config, const char* key, float fallback) {

@@ -59,4 +59,19 @@ std::vector<bool> full_attention_layers(const Config& config, int layers) {
   return full;
 }
 
+std::vector<bool> rotated_layers(const Config& config, int layers, int interval) {
+  const auto listed = config.get<std::vector<int>>("no_rope_layers", {});
+  std::vector<bool> rotated;
+  if (listed.empty()) {
+    const int every = config.integer("no_rope_layer_interval", 1, 1 << 20, interval);
+    for (int i = 0; i < layers; ++i) rotated.push_back((i + 1) % every != 0);
+    return rotated;
+  }
+  if (static_cast<int>(listed.size()) < layers)
+    fail(ErrorKind::bad_checkpoint, "{}: no_rope_layers: expected {} entries (num_hidden_layers), found {}",
+         config.where(), layers, listed.size());
+  for (int i = 0; i < layers; ++i) rotated.push_back(listed[static_cast<size_t>(i)] != 0);
+  return rotated;
+}
+
 }  // namespace mlxcel

@@ -1,11 +1,12 @@
 #include "nn/linear.h"
 
 #include "base/error.h"
+#include "checkpoint/config.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
 
-Activation activation_from(const std::string& name) {
+Activation activation_from(const std::string& name, std::string_view key) {
   if (name == "silu" || name == "swish") return Activation::silu;
   if (name == "gelu") return Activation::gelu;
   if (name == "gelu_pytorch_tanh" || name == "gelu_new" || name == "gelu_tanh" || name == "gelu_fast")
@@ -13,7 +14,12 @@ Activation activation_from(const std::string& name) {
   if (name == "relu") return Activation::relu;
   if (name == "relu2") return Activation::relu2;
   fail(ErrorKind::unsupported,
-       "activation \"{}\" is not supported: expected silu, gelu, gelu_pytorch_tanh, relu or relu2", name);
+       "{}: activation \"{}\" is not supported: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", key,
+       name);
+}
+
+Activation activation_from(const Config& config, const char* key, const char* fallback) {
+  return activation_from(config.get<std::string>(key, fallback), fmt::format("{}: {}", config.where(), key));
 }
 
 array Linear::operator()(const array& x, const Residual& residual) const {

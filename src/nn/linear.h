@@ -3,6 +3,8 @@
 #pragma once
 
 #include <optional>
+#include <string>
+#include <string_view>
 
 #include "kernels/matrix.h"
 #include "state/step.h"
@@ -10,11 +12,15 @@
 
 namespace mlxcel {
 
+class Config;
+
 using kernels::Activation;
 using Residual = std::optional<array>;
 
-/// "silu", "gelu", "gelu_pytorch_tanh", … as configs spell it; unsupported for others.
-Activation activation_from(const std::string& name);
+/// "silu", "gelu", "gelu_pytorch_tanh", … as configs spell it; unsupported for others, naming the key.
+Activation activation_from(const std::string& name, std::string_view key = "hidden_act");
+/// The same, read from the config.
+Activation activation_from(const Config& config, const char* key, const char* fallback);
 
 struct Linear {
   kernels::Matrix matrix;

@@ -1,6 +1,8 @@
 #include "nn/mlp.h"
 
+#include "checkpoint/config.h"
 #include "kernels/elementwise.h"
+#include "nn/dims.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -26,6 +28,11 @@ GatedMlp::GatedMlp(const Weights& w, int hidden, int width, Activation activatio
     : gate_up_(w.gated(names.gate, names.up, width, hidden, bias)),
       down_(w.linear(names.down, hidden, width, bias)),
       activation_(in_force(activation)) {}
+
+GatedMlp GatedMlp::from(const Config& config, const Weights& w, int hidden, Bias bias) {
+  return GatedMlp(w, hidden, config.integer("intermediate_size", 1, kMaxWidth),
+                  activation_from(config, "hidden_act", "silu"), bias);
+}
 
 array GatedMlp::operator()(const array& x, const Residual& residual) const {
   return down_(gate_up_(x, activation_), residual);

@@ -18,6 +18,8 @@ class GatedMlp {
  public:
   GatedMlp(const Weights& w, int hidden, int width, Activation activation, Bias bias = Bias::as_stored,
            const GatedMlpNames& names = {});
+  /// intermediate_size and hidden_act from the config.
+  static GatedMlp from(const Config& config, const Weights& w, int hidden, Bias bias = Bias::as_stored);
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
   bool phases(PhaseList& list) const;
 

@@ -43,9 +43,9 @@ class Reader {
     if (keys_.block.has(key)) return keys_.block.get<float>(key);
     return fallback;
   }
-  float anywhere(const char* key, float fallback) const {
+  float anywhere(const char* key, const char* outside, float fallback) const {
     if (keys_.block.has(key)) return keys_.block.get<float>(key);
-    return config_.get<float>(key, fallback);
+    return config_.get<float>(outside, fallback);
   }
   bool has(const char* key) const { return keys_.block.has(key); }
   float positive(const char* key) const {
@@ -135,21 +135,22 @@ float scale_yarn(std::vector<double>& frequencies, const Reader& keys, const Dim
   return static_cast<float>(magnitude(factor, 1.0));
 }
 
-/// A divisor for each frequency; returns the factor on the rotated values.
-float scale_longrope(std::vector<double>& frequencies, const Reader& keys, const Dims& dims) {
-  const auto factors = keys.list("short_factor");
-  if (keys.list("long_factor") != factors)
-    fail(ErrorKind::unsupported, "{}: longrope with other factors for long prompts is not supported yet",
-         keys.where());
+std::vector<double> divided(std::vector<double> frequencies, const Reader& keys, const char* key) {
+  const auto factors = keys.list(key);
   if (factors.size() != frequencies.size())
-    fail(ErrorKind::bad_checkpoint, "{}: short_factor: expected {} numbers, found {}", keys.where(),
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} numbers, found {}", keys.where(), key,
          frequencies.size(), factors.size());
   for (size_t i = 0; i < factors.size(); ++i) {
     if (!(factors[i] > 0.0f) || !std::isfinite(factors[i]))
-      fail(ErrorKind::bad_checkpoint, "{}: short_factor: expected positive numbers, found {}", keys.where(),
+      fail(ErrorKind::bad_checkpoint, "{}: {}: expected positive numbers, found {}", keys.where(), key,
            factors[i]);
     frequencies[i] /= factors[i];
   }
+  return frequencies;
+}
+
+/// The factor on the rotated values.
+float longrope_scale(const Reader& keys, const Dims& dims) {
   if (keys.has("attention_factor")) return keys.positive("attention_factor");
   const double original = keys.original_positions(dims);
   const double factor = keys.has("factor") ? keys.positive("factor") : dims.max_positions / original;
@@ -177,35 +178,77 @@ Rope Rope::plain(int rotated, float theta, bool interleaved) {
 
 Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& options) {
   const Reader keys(config, find_keys(config, options.layer_type));
-  const double theta = keys.anywhere("rope_theta", options.theta);
+  double theta = keys.anywhere("rope_theta", options.theta_key, options.theta);
   if (!(theta > 1.0) || !std::isfinite(theta))
-    fail(ErrorKind::bad_checkpoint, "{}: rope_theta: expected more than 1, found {}", config.where(), theta);
-  const double part = keys.anywhere("partial_rotary_factor", options.part);
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected more than 1, found {}", config.where(),
+         options.theta_key, theta);
+  const double part = keys.anywhere("partial_rotary_factor", options.part_key, options.part);
   if (!(part > 0.0 && part <= 1.0))
-    fail(ErrorKind::bad_checkpoint, "{}: partial_rotary_factor: expected more than 0 and at most 1, found {}",
-         config.where(), part);
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected more than 0 and at most 1, found {}", config.where(),
+         options.part_key, part);
   const int rotated = static_cast<int>(dims.head_dim * part);
   if (rotated < 2 || rotated % 2 != 0)
     fail(ErrorKind::bad_checkpoint, "{}: {} rotated entries of a head: expected an even number",
          config.where(), rotated);
+  std::string type = keys.type();
+  if (options.yarn_is_longrope && type == "yarn") type = "longrope";
+  const double exponent = rotated > 2 ? rotated / (rotated - 2.0) : 1.0;
+  const bool alpha = type == "dynamic" && options.ntk_alpha && keys.has("alpha");
+  if (alpha) theta *= std::pow(keys.positive("alpha"), exponent);
   std::vector<double> frequencies = plain_frequencies(rotated, theta);
   float scale = 1.0f;
-  const std::string type = keys.type();
+  int limit = 0;
+  std::function<std::vector<float>(int)> beyond;
   if (type == "linear") {
     const double factor = keys.positive("factor");
     for (double& f : frequencies) f /= factor;
   } else if (type == "llama3") {
     scale_llama3(frequencies, keys, dims);
-  } else if (type == "yarn") {
+  } else if (type == "yarn" || type == "deepseek_yarn" || type == "telechat3-yarn") {
     scale = scale_yarn(frequencies, keys, dims, theta, rotated);
   } else if (type == "longrope" || type == "su") {
-    scale = scale_longrope(frequencies, keys, dims);
-  } else if (type != "default" && !type.empty()) {
+    scale = longrope_scale(keys, dims);
+    const auto longer = narrowed(divided(frequencies, keys, "long_factor"));
+    frequencies = divided(frequencies, keys, "short_factor");
+    if (longer != narrowed(frequencies)) {
+      limit = keys.original_positions(dims);
+      beyond = [longer](int) { return longer; };
+    }
+  } else if (type == "dynamic" && !alpha) {
+    const double factor = keys.positive("factor");
+    if (dims.max_positions < 1)
+      fail(ErrorKind::bad_checkpoint, "{}: dynamic rope scaling needs max_position_embeddings", config.where());
+    limit = dims.max_positions;
+    beyond = [=](int horizon) {
+      const double grown = factor * horizon / limit - (factor - 1.0);
+      return narrowed(plain_frequencies(rotated, theta * std::pow(grown, exponent)));
+    };
+  } else if (type != "default" && type != "mrope" && !type.empty() && !alpha) {
+    // "mrope" turns by three positions, which are one and the same where there is text only.
     fail(ErrorKind::unsupported,
-         "{}: rope_type \"{}\" is not supported: expected default, linear, llama3, yarn or longrope",
+         "{}: rope_type \"{}\" is not supported: expected default, linear, dynamic, llama3, yarn or longrope",
          config.where(), type);
   }
-  return Rope(narrowed(frequencies), scale, options.interleaved);
+  if (options.backwards) {
+    if (limit > 0)
+      fail(ErrorKind::unsupported, "{}: a backward rotation with rope_type {} is not supported", config.where(), type);
+    for (double& f : frequencies) f = -f;
+  }
+  Rope rope(narrowed(frequencies), scale, options.interleaved);
+  rope.limit_ = limit;
+  rope.grows_ = type == "dynamic" && limit > 0;
+  rope.beyond_ = std::move(beyond);
+  return rope;
+}
+
+bool Rope::within(const Step& step) const {
+  if (limit_ == 0 || fault("rope ignores length")) return true;
+  return std::all_of(step.rows().begin(), step.rows().end(),
+                     [&](const StepRow& row) { return row.horizon <= limit_; });
+}
+
+std::vector<float> Rope::frequencies_for(int horizon) const {
+  return limit_ > 0 && horizon > limit_ ? beyond_(horizon) : frequencies_;
 }
 
 array Rope::operator()(const array& x, const Step& step) const {
@@ -213,21 +256,42 @@ array Rope::operator()(const array& x, const Step& step) const {
   if (fault("rope backwards"))
     return kernels::rope(x, mx::negative(step.positions()), table_, interleaved_, scale_);
   const bool interleaved = fault("rope pairs the other way") ? !interleaved_ : interleaved_;
-  return kernels::rope(x, step.positions(), table_, interleaved, scale_);
+  if (within(step)) return kernels::rope(x, step.positions(), table_, interleaved, scale_);
+  std::vector<array> rows;
+  for (const StepRow& row : step.rows()) {
+    const auto frequencies = frequencies_for(row.horizon);
+    const array table(frequencies.data(), {static_cast<int>(frequencies.size())}, mx::float32);
+    const int end = row.first + row.count;
+    rows.push_back(kernels::rope(mx::slice(x, {row.first, 0, 0}, {end, x.shape(1), x.shape(2)}),
+                                 mx::slice(step.positions(), {row.first}, {end}), table, interleaved, scale_));
+  }
+  return mx::concatenate(rows, 0);
 }
 
 array Rope::angles(const Step& step) const {
   if (recent_->positions && recent_->positions->id() == step.positions().id()) return *recent_->angles;
   const int tokens = step.count(), half = static_cast<int>(frequencies_.size());
   recent_->positions = step.positions();
+  std::vector<int> table_of;  // of each token, where rows differ
+  array tables = table_;      // [half], or one a row
+  if (!within(step)) {
+    std::vector<float> all;
+    for (size_t r = 0; r < step.rows().size(); ++r) {
+      const auto frequencies = frequencies_for(step.rows()[r].horizon);
+      all.insert(all.end(), frequencies.begin(), frequencies.end());
+      table_of.insert(table_of.end(), static_cast<size_t>(step.rows()[r].count), static_cast<int>(r));
+    }
+    tables = array(all.data(), {static_cast<int>(step.rows().size()), half}, mx::float32);
+  }
   recent_->angles = kernels::native_op(
-      "rope_angles", {tokens, 2, half}, mx::float32, {step.positions(), table_},
-      [tokens, half, scale = scale_](const kernels::Buffers& b) {
+      "rope_angles", {tokens, 2, half}, mx::float32, {step.positions(), tables},
+      [tokens, half, scale = scale_, table_of = std::move(table_of)](const kernels::Buffers& b) {
         const auto fill = [&](int begin, int end) {
           for (ptrdiff_t t = begin; t < end; ++t) {
             float* out = b.output<float>() + t * 2 * half;
+            const float* table = b.input<float>(1) + (table_of.empty() ? 0 : table_of[static_cast<size_t>(t)] * half);
             for (int i = 0; i < half; ++i) {
-              const float angle = static_cast<float>(b.input<int>(0)[t]) * b.input<float>(1)[i];
+              const float angle = static_cast<float>(b.input<int>(0)[t]) * table[i];
               out[i] = std::cos(angle) * scale;
               out[half + i] = std::sin(angle) * scale;
             }

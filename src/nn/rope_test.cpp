@@ -4,6 +4,8 @@
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "base/error.h"
 
 namespace mlxcel {
@@ -59,24 +61,22 @@ TEST(Rope, linear) {
 }
 
 TEST(Rope, llama3) {
-  expect_table(
-      rope_of(
-          R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+  expect_table(rope_of(
+                   R"({"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
               "high_freq_factor": 4.0,
                            "original_max_position_embeddings": 64}})"),
-      {1.0f, 0.24438459f, 0.013042256f, 0.0039528473f, 0.00125f, 0.00039528473f, 0.00012500001f,
-       3.9528473e-05f},
-      1.0f);
+               {1.0f, 0.24438459f, 0.013042256f, 0.0039528473f, 0.00125f, 0.00039528473f, 0.00012500001f,
+                3.9528473e-05f},
+               1.0f);
 }
 
 TEST(Rope, yarn) {
-  expect_table(
-      rope_of(
-          R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
+  expect_table(rope_of(
+                   R"({"rope_scaling": {"rope_type": "yarn", "factor": 4.0,
               "original_max_position_embeddings": 128}})"),
-      {1.0f, 0.23717082f, 0.049999997f, 0.0079056947f, 0.0024999999f, 0.00079056947f, 0.00025f,
-       7.9056947e-05f},
-      1.138629436f);
+               {1.0f, 0.23717082f, 0.049999997f, 0.0079056947f, 0.0024999999f, 0.00079056947f, 0.00025f,
+                7.9056947e-05f},
+               1.138629436f);
   expect_table(rope_of(R"({"rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,
                            "original_max_position_embeddings": 128, "truncate": false, "mscale": 1.2,
                            "mscale_all_dim": 0.4,
@@ -98,7 +98,71 @@ TEST(Rope, longrope_with_one_list) {
       rope_of(fmt::format(fmt::runtime(text), 6)),
       {1.0f, 0.31622776f, 0.06666667f, 0.015811389f, 0.0033333334f, 0.00079056947f, 0.0002f, 5.2704629e-05f},
       1.133893419f);
-  EXPECT_THROW((void)rope_of(fmt::format(fmt::runtime(text), 7)), Error);  // a second list is another model
+  EXPECT_EQ(rope_of(fmt::format(fmt::runtime(text), 6)).limit(), 0);
+  const auto two = rope_of(fmt::format(fmt::runtime(text), 7));
+  EXPECT_EQ(two.limit(), 128);
+  EXPECT_FALSE(two.grows());
+}
+
+/// q [tokens, 1, 16] of ones, rotated in a step of rows with these prompts, each from position 0.
+std::vector<std::vector<float>> rotated(const Rope& rope, const std::vector<int>& prompts) {
+  Step step;
+  int tokens = 0;
+  for (const int count : prompts) {
+    step.add(nullptr, std::vector<int32_t>(static_cast<size_t>(count), 1), Wants::last);
+    tokens += count;
+  }
+  step.seal();
+  array y = mx::contiguous(rope(mx::ones({tokens, 1, 16}, mx::float32), step));
+  y.eval();
+  std::vector<std::vector<float>> rows;
+  for (int t = 0; t < tokens; ++t)
+    rows.emplace_back(y.data<float>() + t * 16, y.data<float>() + (t + 1) * 16);
+  return rows;
+}
+
+TEST(Rope, a_row_keeps_the_table_of_its_prompt) {
+  const auto rope = rope_of(
+      R"({"original_max_position_embeddings": 6,
+          "rope_scaling": {"rope_type": "longrope", "factor": 1.0, "short_factor": [1, 1, 1, 1, 1, 1, 1, 1],
+                           "long_factor": [2, 2, 2, 2, 2, 2, 2, 2]}})");
+  const auto plain = rotated(Rope::plain(16, 10000.0f), {7});
+  const auto mixed = rotated(rope, {6, 7, 2});
+  EXPECT_EQ(mixed[5], plain[5]);      // a prompt of 6: the short factors
+  EXPECT_EQ(mixed[6 + 4], plain[2]);  // of 7: half as fast
+  EXPECT_EQ(mixed[6 + 6], plain[3]);
+  EXPECT_EQ(mixed[6 + 7 + 1], plain[1]);  // its neighbour is not touched
+  EXPECT_EQ(rotated(rope, {7})[4], mixed[6 + 4]);
+}
+
+TEST(Rope, dynamic_grows_with_the_prompt) {
+  const auto rope = rope_of(R"({"rope_scaling": {"type": "dynamic", "factor": 2.0}})");
+  EXPECT_EQ(rope.limit(), 512);
+  EXPECT_TRUE(rope.grows());
+  expect_table(rope, kPlain, 1.0f);
+  const auto longer = rotated(rope, {1024});
+  // theta * (2 * 1024 / 512 - 1)^(16 / 14)
+  const auto want = rotated(Rope::plain(16, 10000.0f * std::pow(3.0f, 16.0f / 14.0f)), {1024});
+  for (size_t i = 0; i < 16; ++i) EXPECT_NEAR(longer[1000][i], want[1000][i], 1e-3f) << i;
+  EXPECT_EQ(rotated(rope, {512})[500], rotated(Rope::plain(16, 10000.0f), {512})[500]);
+}
+
+TEST(Rope, alpha_stretches_the_base_where_a_family_says_so) {
+  const char* keys = R"({"rope_scaling": {"type": "dynamic", "alpha": 50.0, "factor": 1.0}})";
+  const auto rope = rope_of(keys, {.ntk_alpha = true});
+  EXPECT_EQ(rope.limit(), 0);
+  expect_table(rope, Rope::plain(16, static_cast<float>(10000.0 * std::pow(50.0, 16.0 / 14.0))).frequencies(),
+               1.0f);
+  EXPECT_EQ(rope_of(keys).limit(), 512);  // elsewhere nobody reads alpha
+}
+
+TEST(Rope, turns_backwards_and_under_other_keys) {
+  const auto back = rope_of("{}", {.backwards = true});
+  for (size_t i = 0; i < kPlain.size(); ++i) EXPECT_FLOAT_EQ(back.frequencies()[i], -kPlain[i]);
+  const auto other = rope_of(R"({"rotary_emb_base": 10000, "rotary_pct": 0.5})",
+                             {.theta = 7.0f, .theta_key = "rotary_emb_base", .part_key = "rotary_pct"});
+  expect_table(other, Rope::plain(8, 10000.0f).frequencies(), 1.0f);
+  EXPECT_EQ(rope_of("{}", {.part = 0.25f}).frequencies().size(), 2u);
 }
 
 TEST(Rope, rotates_a_part_of_the_head) {
@@ -129,7 +193,7 @@ TEST(Rope, refuses_what_it_cannot_mean) {
     return ErrorKind::internal;
   };
   EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "spiral", "factor": 2.0}})"), ErrorKind::unsupported);
-  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "dynamic", "factor": 2.0}})"), ErrorKind::unsupported);
+  EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "dynamic"}})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear"}})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"rope_scaling": {"rope_type": "linear", "factor": 0.0}})"),
             ErrorKind::bad_checkpoint);
@@ -139,11 +203,10 @@ TEST(Rope, refuses_what_it_cannot_mean) {
   EXPECT_EQ(kind_of(R"({"rope_theta": "big"})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"partial_rotary_factor": 1.5})"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind_of(R"({"partial_rotary_factor": 0.01})"), ErrorKind::bad_checkpoint);
-  EXPECT_EQ(
-      kind_of(
-          R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
+  EXPECT_EQ(kind_of(
+                R"({"rope_scaling": {"rope_type": "llama3", "factor": 8, "low_freq_factor": 4,
               "high_freq_factor": 1}})"),
-      ErrorKind::bad_checkpoint);
+            ErrorKind::bad_checkpoint);
   EXPECT_EQ(
       kind_of(
           R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 2], "long_factor": [1, 2]}})"),

@@ -52,6 +52,7 @@ array attend_reference(const array& q, const array& k, const array& v, Step& ste
   Step::Pages& pages = step.pages();
   KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
   const int window = pages.store->groups[static_cast<size_t>(place.group)].window();
+  const int chunk = pages.store->layout.kv()[static_cast<size_t>(slot)].chunk;
   const auto& places = pages.places_of(step, place.group);
   // The pool's only reference moves into the graph, so that the scatter may write where it lies.
   const auto replace = [&](std::optional<array>& pool, const array& x) {
@@ -66,12 +67,15 @@ array attend_reference(const array& q, const array& k, const array& v, Step& ste
   for (const StepRow& row : step.rows()) {
     const auto& table = row.state->impl().tables[static_cast<size_t>(place.group)];
     const int end = row.position + row.count;
-    const int oldest = window > 0 ? std::max(0, row.position - window + 1) : 0;
+    const int oldest = chunk > 0    ? row.position - row.position % chunk
+                       : window > 0 ? std::max(0, row.position - window + 1)
+                                    : 0;
     const int from = oldest / kPageTokens, to = (end + kPageTokens - 1) / kPageTokens;
     const array ids(table.begin() + from, Shape{to - from}, mx::int32);
     const array keys = mx::reshape(mx::arange(from * kPageTokens, to * kPageTokens), {1, -1});
     const array queries = mx::reshape(mx::arange(row.position, end), {-1, 1});
     array mask = mx::less_equal(keys, queries);
+    if (chunk > 0) mask = mx::logical_and(mask, mx::greater_equal(keys, queries - mx::remainder(queries, array(chunk))));
     if (window > 0) mask = mx::logical_and(mask, mx::greater(keys, queries - array(window)));
     // Behind the row's end a page may hold another row's old values; 0 * inf must not get in.
     const array held = mx::reshape(mx::less(mx::arange(from * kPageTokens, to * kPageTokens), array(end)), {1, -1, 1});
@@ -81,8 +85,8 @@ array attend_reference(const array& q, const array& k, const array& v, Step& ste
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
 
-kernels::AttentionForm form_of(const array& q, int window, const AttendOptions& options) {
-  return {q.shape(1), window, options.scale, options.softcap};
+kernels::AttentionForm form_of(const array& q, const KvSpec& spec, const AttendOptions& options) {
+  return {q.shape(1), spec.window, options.scale, options.softcap, spec.chunk};
 }
 
 void check(const array& q, const array& k, const array& v, const Step& step) {
@@ -105,7 +109,7 @@ array attend(const array& q, const array& k, const array& v, Step& step, int slo
          to_string(v.shape()), slot, spec.kv_heads, spec.key_dim, spec.value_dim);
   if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);
   const AttendPlace place = attend_place(step, slot);
-  return kernels::paged_attention(q, k, v, options.sinks, place.pool, place.rows, form_of(q, spec.window, options));
+  return kernels::paged_attention(q, k, v, options.sinks, place.pool, place.rows, form_of(q, spec, options));
 }
 
 AttendPlace attend_place(Step& step, int slot) {
@@ -123,7 +127,7 @@ AttendPlace attend_place(Step& step, int slot) {
 array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options) {
   check(q, k, v, step);
   if (kernel_mode() == KernelMode::native)
-    return kernels::two_way_attention(q, k, v, options.sinks, step.offsets(), form_of(q, 0, options));
+    return kernels::two_way_attention(q, k, v, options.sinks, step.offsets(), form_of(q, {}, options));
   std::vector<array> outs;
   for (const StepRow& row : step.rows())
     outs.push_back(attend_row(rows_of(q, row.first, row.count), mx::swapaxes(rows_of(k, row.first, row.count), 0, 1),

@@ -22,6 +22,7 @@ struct Form {
   float softcap = 0.0f;
   bool sinks = false;
   mx::Dtype dtype = mx::float32;
+  int chunk = 0;
 };
 
 /// One sequence's projections for every position.
@@ -56,7 +57,7 @@ AttendOptions options_of(const Form& f) {
 
 StateLayout layout_of(const Form& f) {
   StateLayout layout;
-  layout.add_kv({f.kv_heads, f.key_dim, f.value_dim, f.window});
+  layout.add_kv({f.kv_heads, f.key_dim, f.value_dim, f.window, f.chunk});
   return layout;
 }
 
@@ -74,7 +75,7 @@ std::vector<double> oracle(const Form& f, const Sequence& s, bool two_way = fals
   for (int i = 0; i < s.length; ++i)
     for (int h = 0; h < f.heads; ++h) {
       const int g = h / group;
-      const int lo = !two_way && f.window ? std::max(0, i - f.window + 1) : 0;
+      const int lo = two_way ? 0 : f.chunk ? i - i % f.chunk : f.window ? std::max(0, i - f.window + 1) : 0;
       const int hi = two_way ? s.length - 1 : i;
       std::vector<double> score(static_cast<size_t>(hi - lo + 1));
       double top = f.sinks ? 0.3 * h - 0.5 : -INFINITY;
@@ -197,6 +198,8 @@ std::vector<Form> forms() {
       {.heads = 4, .kv_heads = 4, .dtype = mx::bfloat16},
       {.heads = 9, .kv_heads = 3, .key_dim = 64, .value_dim = 64, .dtype = mx::float16},
       {.heads = 14, .kv_heads = 2, .key_dim = 20, .value_dim = 12, .dtype = mx::bfloat16},
+      {.chunk = 9},
+      {.heads = 8, .kv_heads = 2, .dtype = mx::float16, .chunk = 70},
   };
 }
 

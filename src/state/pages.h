@@ -100,6 +100,7 @@ struct RecurrentPart {
 struct RowState::Impl {
   StateStore::Impl* store = nullptr;
   int length = 0;
+  int horizon = 0;
   std::vector<std::vector<int32_t>> tables;  // per group: page of tokens 32i .. 32i+31, -1 once let go
   std::vector<int> kept;                     // per group: first index not let go
   std::vector<RecurrentPart> recurrent;

@@ -60,6 +60,37 @@ TEST(StateLayout, RefusesWhatCannotBe) {
   EXPECT_TRUE(layout.recurrent().empty());
 }
 
+TEST(StateLayout, RowsOfOneRegimeMayShare) {
+  StateLayout plain;
+  EXPECT_EQ(plain.regime(100000), 0);
+  StateLayout two = two_layers();
+  two.add_length_limit(4096, false);
+  two.add_length_limit(4096, false);  // once a layer
+  EXPECT_EQ(two.regime(4096), 0);
+  EXPECT_EQ(two.regime(4097), two.regime(9000));
+  EXPECT_NE(two.regime(4097), 0);
+  StateLayout growing;
+  growing.add_length_limit(2048, true);
+  EXPECT_EQ(growing.regime(7), growing.regime(2048));
+  EXPECT_NE(growing.regime(3000), growing.regime(3001));
+  EXPECT_THROW(two.add_length_limit(2048, false), Error);
+}
+
+TEST(RowState, KeepsTheHorizonOfItsPrompt) {
+  StateStore store(two_layers(), {.kv_dtype = mx::float32, .max_tokens = 256});
+  RowState known = store.make_row(100), open = store.make_row();
+  EXPECT_EQ(known.fork().horizon(), 100);
+  for (const int count : {5, 1}) {
+    Step step;
+    step.add(&known, std::vector<int32_t>(static_cast<size_t>(count), 1), Wants::last);
+    step.add(&open, std::vector<int32_t>(static_cast<size_t>(count), 1), Wants::last);
+    EXPECT_EQ(step.rows()[0].horizon, 100);
+    EXPECT_EQ(step.rows()[1].horizon, 5);  // its first step's, then and later
+    step.seal();
+    step.commit();
+  }
+}
+
 TEST(StateStore, BudgetsAndItsErrorsNameBothNumbers) {
   StateStore store(two_layers(), {.max_tokens = 100});
   EXPECT_EQ(store.pages_total(), 4);

@@ -42,7 +42,8 @@ void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants) {
   if (state) state->reserve(added);
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
   for (int i = 0; i < added; ++i) position_ids_.push_back(position + i);
-  rows_.push_back({state, first, added, wants, position});
+  const int known = state ? state->horizon() : 0;
+  rows_.push_back({state, first, added, wants, position, known > 0 ? known : position + added});
   offsets_.push_back(first + added);
   if (wants == Wants::last) wanted_.push_back(first + added - 1);
   if (wants == Wants::all)
@@ -161,6 +162,7 @@ void Step::commit() {
     if (!rows_[r].state) continue;
     RowState::Impl& row = rows_[r].state->impl();
     row.advance(rows_[r].count);
+    if (row.horizon == 0) row.horizon = rows_[r].horizon;
     for (size_t slot = 0; slot < recurrent_.size(); ++slot)
       if (recurrent_[slot]) row.recurrent[slot] = {recurrent_[slot], static_cast<int>(r)};
   }

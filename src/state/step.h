@@ -23,6 +23,7 @@ struct StepRow {
   int count = 0;              // its tokens in this step
   Wants wants = Wants::last;
   int position = 0;           // position of the first token (= tokens already in `state`)
+  int horizon = 0;            // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
 };
 
 class Step {

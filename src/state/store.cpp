@@ -28,9 +28,9 @@ size_t elements(const Shape& shape) {
 int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
   if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || !bounded(spec.value_dim, kMostWidth) ||
-      spec.window < 0 || static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
-    fail(ErrorKind::bad_checkpoint, "KV slot {}: {} heads of {} and {}, window {} are out of bounds", kv_.size(),
-         spec.kv_heads, spec.key_dim, spec.value_dim, spec.window);
+      spec.window < 0 || spec.chunk < 0 || (spec.window > 0 && spec.chunk > 0) || static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
+    fail(ErrorKind::bad_checkpoint, "KV slot {}: {} heads of {} and {}, window {}, chunk {} are out of bounds", kv_.size(),
+         spec.kv_heads, spec.key_dim, spec.value_dim, spec.window, spec.chunk);
   kv_.push_back(spec);
   return static_cast<int>(kv_.size()) - 1;
 }
@@ -45,6 +45,19 @@ int StateLayout::add_recurrent(const RecurrentSpec& spec) {
   }
   recurrent_.push_back(spec);
   return static_cast<int>(recurrent_.size()) - 1;
+}
+
+void StateLayout::add_length_limit(int limit, bool grows) {
+  if (limit < 1) fail(ErrorKind::internal, "length limit {}", limit);
+  if (limit_ != 0 && (limit_ != limit || grows_ != grows))
+    fail(ErrorKind::unsupported, "rotations that change at {} tokens and at {} in one model", limit_, limit);
+  limit_ = limit;
+  grows_ = grows;
+}
+
+int StateLayout::regime(int horizon) const {
+  if (limit_ == 0 || horizon <= limit_) return 0;
+  return grows_ ? horizon : limit_ + 1;
 }
 
 size_t StateLayout::kv_bytes_per_token(mx::Dtype dtype) const {
@@ -153,8 +166,9 @@ StateStore::StateStore(StateLayout layout, const StoreOptions& options)
     : impl_(std::make_unique<Impl>(std::move(layout), options)) {}
 StateStore::~StateStore() = default;
 
-RowState StateStore::make_row() {
+RowState StateStore::make_row(int horizon) {
   auto row = std::make_unique<RowState::Impl>();
+  row->horizon = horizon;
   row->store = impl_.get();
   row->tables.resize(impl_->groups.size());
   row->kept.resize(impl_->groups.size(), 0);
@@ -201,11 +215,15 @@ void RowState::truncate(int length) {
     for (RecurrentPart& part : impl_->recurrent) part = {};
 }
 
+int RowState::horizon() const { return impl_->horizon; }
+void RowState::set_horizon(int tokens) { impl_->horizon = tokens; }
+
 RowState RowState::fork() const {
   auto copy = std::make_unique<Impl>();
   const auto pages = static_cast<size_t>((impl_->length + kPageTokens - 1) / kPageTokens);
   copy->store = impl_->store;
   copy->length = impl_->length;
+  copy->horizon = impl_->horizon;
   copy->kept = impl_->kept;
   copy->recurrent = impl_->recurrent;
   copy->tables.resize(impl_->tables.size());

@@ -24,6 +24,7 @@ struct KvSpec {
   int key_dim = 0;    // head_dim of keys
   int value_dim = 0;  // head_dim of values
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
+  int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
 };
 
 struct RecurrentSpec {
@@ -36,6 +37,10 @@ class StateLayout {
  public:
   int add_kv(const KvSpec& spec);
   int add_recurrent(const RecurrentSpec& spec);
+  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own way.
+  void add_length_limit(int limit, bool grows);
+  /// Rows of one regime may share what they remember.
+  int regime(int horizon) const;
   const std::vector<KvSpec>& kv() const { return kv_; }
   const std::vector<RecurrentSpec>& recurrent() const { return recurrent_; }
   size_t kv_bytes_per_token(mx::Dtype dtype) const;
@@ -44,6 +49,8 @@ class StateLayout {
  private:
   std::vector<KvSpec> kv_;
   std::vector<RecurrentSpec> recurrent_;
+  int limit_ = 0;
+  bool grows_ = false;
 };
 
 class StateStore;
@@ -63,6 +70,9 @@ class RowState {
   RowState& operator=(RowState&&) noexcept;
 
   int length() const;  // tokens held
+  /// Tokens of the prompt this row was made for; 0: not known yet.
+  int horizon() const;
+  void set_horizon(int tokens);
   /// Room for `count` more tokens; private copies of shared pages that will be written.
   void reserve(int count);
   void advance(int count);
@@ -97,7 +107,8 @@ class StateStore {
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
-  RowState make_row();
+  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has it.
+  RowState make_row(int horizon = 0);
   const StateLayout& layout() const;
   mx::Dtype kv_dtype() const;
   /// Pages hold kPageTokens tokens of every layer. A layout without keys and values has no pages: all 0.

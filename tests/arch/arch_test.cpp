@@ -91,7 +91,7 @@ TEST_P(ArchTest, a_row_gives_the_same_alone_and_in_company) {
   // Mixed steps: prompts at different points beside rows that decode, until all texts are used up.
   StateStore store(model->layout(), {.kv_dtype = mx::float32, .max_tokens = 1024});
   std::vector<RowState> rows;
-  for (size_t i = 0; i < texts.size(); ++i) rows.push_back(store.make_row());
+  for (size_t i = 0; i < texts.size(); ++i) rows.push_back(store.make_row(static_cast<int>(texts[i].size())));
   std::vector<Rows> answers(texts.size());
   std::vector<size_t> used(texts.size(), 0);
   const std::vector<std::vector<size_t>> chunks = {
@@ -192,7 +192,7 @@ TEST_P(ArchTest, tokens_taken_back_leave_no_trace) {
   const Tokens tokens = some_tokens(model->info().vocab_size, 40),
                wrong = some_tokens(model->info().vocab_size, 6, 5);
   StateStore store(model->layout(), {.kv_dtype = mx::float32, .max_tokens = 512});
-  RowState row = store.make_row();
+  RowState row = store.make_row(static_cast<int>(tokens.size()));
   const auto feed = [&](std::span<const int32_t> ids) {
     Step step;
     step.add(&row, ids, Wants::all);

@@ -10,6 +10,7 @@
 #include <fstream>
 
 #include "base/error.h"
+#include "checkpoint/rules/pattern.h"
 #include "network.h"
 
 namespace mlxcel::archtest {
@@ -105,13 +106,22 @@ TEST_P(LoadingTest, every_tensor_has_an_effect) {
   }
 }
 
+/// The name under which a member of a stack is asked for.
+std::string stacked_name(const std::vector<Rule>& rules, const std::string& name) {
+  for (const Rule& rule : rules)
+    if (const auto captures = match(rule.from, name); captures && rule.kind == Rule::Kind::stack)
+      return fill(rule.to.front(), *captures);
+  return name;
+}
+
 TEST_P(LoadingTest, a_missing_tensor_is_named) {
+  const auto rules = entry().arch.weights(tiny_config(entry()), *tiny_source(entry()));
   for (const auto& tensor : published(entry())) {
     const auto what = message_of(ErrorKind::bad_checkpoint,
                                  [&] { (void)build(without(tiny_source(entry()), tensor.name)); });
     // A member of a stack is named by its rule; others by the name that is asked for.
-    const std::string last =
-        tensor.name.substr(tensor.name.find_last_of('.', tensor.name.rfind('.') - 1) + 1);
+    const std::string name = stacked_name(rules, tensor.name);
+    const std::string last = name.substr(name.find_last_of('.', name.rfind('.') - 1) + 1);
     EXPECT_NE(what.find(last), std::string::npos) << tensor.name << ": " << what;
   }
 }
@@ -204,6 +214,43 @@ TEST(Detection, unknown_and_later_names_are_told_apart) {
             "model_type zaya1_vl is known but not supported yet");
   EXPECT_EQ(detect_arch(config_with_type("mistral")).family, "llama");
   EXPECT_THROW((void)detect_arch(Config::parse("{}", "config.json")), Error);
+}
+
+Config config_of(const std::string& text) { return Config::parse(text, "config.json"); }
+
+TEST(Detection, settings_that_would_change_the_graph_are_refused) {
+  const auto refused = [](const std::string& text, ErrorKind kind) {
+    return message_of(kind, [&] { (void)build_model(config_of(text), synthetic_source({})); });
+  };
+  const std::string sizes =
+      R"("vocab_size": 8, "hidden_size": 8, "num_hidden_layers": 1, "num_attention_heads": 2,
+                               "num_key_value_heads": 1, "intermediate_size": 8, )";
+  struct Case {
+    const char* setting;
+    ErrorKind kind;
+    const char* named;
+  };
+  for (const Case& c : {
+           Case{R"("model_type": "iquestcoder", "clip_qkv": 3.0)", ErrorKind::unsupported, "clip_qkv"},
+           Case{R"("model_type": "gemma", "use_bidirectional_attention": true)", ErrorKind::unsupported,
+                "use_bidirectional_attention"},
+           Case{R"("model_type": "llama4_text", "moe_layers": [0])", ErrorKind::unsupported, "moe_layers"},
+           Case{R"("model_type": "phi", "qk_layernorm": true)", ErrorKind::unsupported, "qk_layernorm"},
+           Case{R"("model_type": "apertus", "hidden_act": "silu")", ErrorKind::unsupported, "hidden_act"},
+           Case{R"("model_type": "granite", "residual_multiplier": 0.0)", ErrorKind::bad_checkpoint,
+                "residual_multiplier"},
+           Case{R"("model_type": "exaone4", "sliding_window_pattern": "LX")", ErrorKind::bad_checkpoint,
+                "LX"},
+           Case{R"("model_type": "nemotron-nas", "block_configs": [])", ErrorKind::bad_checkpoint,
+                "block_configs"},
+           Case{R"("model_type": "starcoder2", "hidden_act": "mish")", ErrorKind::unsupported, "hidden_act"},
+           Case{R"("model_type": "plamo", "n_shared_head": 5)", ErrorKind::unsupported, "n_shared_head"},
+           Case{R"("model_type": "mistral3", "text_config": {"model_type": "no_such"})",
+                ErrorKind::unsupported, "no_such"},
+       }) {
+    const auto what = refused("{" + sizes + c.setting + "}", c.kind);
+    EXPECT_NE(what.find(c.named), std::string::npos) << c.setting << ": " << what;
+  }
 }
 
 TEST(Detection, rerankers_and_drafters_are_named) {

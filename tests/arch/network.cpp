@@ -236,7 +236,7 @@ Rows run(Model& model, const Tokens& tokens, const std::vector<int>& chunks, mx:
     return finish(model, step);
   }
   StateStore store(model.layout(), {.kv_dtype = kv, .max_tokens = 1024});
-  RowState row = store.make_row();
+  RowState row = store.make_row(static_cast<int>(tokens.size()));
   Rows answers;
   size_t at = 0;
   for (size_t i = 0; at < tokens.size(); ++i) {

@@ -117,7 +117,7 @@ std::unique_ptr<Model> build(const Golden& golden, const std::string& config) {
 Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks) {
   if (model.info().encoder) return run_together(model, {tokens}).front();
   StateStore store(model.layout(), exact_memory());
-  RowState row = store.make_row();
+  RowState row = store.make_row(static_cast<int>(tokens.size()));
   Rows answers;
   size_t first = 0;
   for (size_t i = 0; first < tokens.size(); ++i) {

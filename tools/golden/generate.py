@@ -63,6 +63,7 @@ def decoded(value):
 
 def config_of(case, config):
     settings = {key: decoded(value) for key, value in copy.deepcopy(config).items()}
+    settings = case.get("reference_config", lambda c: c)(settings)  # where the reference spells it otherwise
     model_type = case.get("reference_type", settings["model_type"])
     kind = transformers.models.auto.configuration_auto.CONFIG_MAPPING[model_type]
     settings.pop("model_type")
@@ -175,7 +176,7 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
         state = {}
         for name, shape in tensors.items():
             for part, array in fill[name](filled(case, name, shape, variant)).items():
-                state[part] = torch.from_numpy(np.ascontiguousarray(array))
+                state[part] = torch.from_numpy(np.ascontiguousarray(array).reshape(np.shape(array)))
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         model, info = kind.from_pretrained(
             folder, config=parsed, dtype=torch.float64 if variant == "float64" else torch.float32,
@@ -233,9 +234,9 @@ def rounded(array):
 def generate(name, case):
     config = {key: value for key, value in case["config"].items() if key not in case.get("drop", ())}
     encoder = config["model_type"] in ENCODERS
-    text = config.get("text_config", config)
-    length = min(TOKENS, text.get("max_position_embeddings", TOKENS))
-    vocabulary = case.get("below", text["vocab_size"])  # tokens of images begin there
+    sizes = {**config, **config.get("text_config", {})}
+    length = case.get("length", min(TOKENS, sizes.get("max_position_embeddings", TOKENS)))
+    vocabulary = case.get("below", sizes["vocab_size"])  # tokens of images begin there
 
     if case.get("oracle") == "mlx":
         tensors, fill = mlx_oracle.published_names(case, config)

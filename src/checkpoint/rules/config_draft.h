@@ -2,6 +2,7 @@
 // Owner: value. Thread: any one.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -17,6 +18,7 @@ class ConfigDraft {
   void set(const std::string& key, int value) { values_[key] = int64_t{value}; }
   void set(const std::string& key, int64_t value) { values_[key] = value; }
   void set(const std::string& key, double value) { values_[key] = value; }
+  void set(const std::string& key, std::nullptr_t value) { values_[key] = value; }
   void set(const std::string& key, const char* value) { values_[key] = std::string(value); }
   void set(const std::string& key, std::vector<double> value) { values_[key] = std::move(value); }
   void set(const std::string& key, std::vector<std::string> value) { values_[key] = std::move(value); }
@@ -31,7 +33,7 @@ class ConfigDraft {
 
  private:
   using Value =
-      std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>>;
+      std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>, std::nullptr_t>;
   std::map<std::string, Value> values_;
   std::map<std::string, ConfigDraft> nested_;
 };

@@ -2,7 +2,6 @@
 #include "checkpoint/rules/gguf_arch.h"
 
 #include <algorithm>
-#include <array>
 #include <cmath>
 #include <limits>
 #include <set>
@@ -210,9 +209,13 @@ std::optional<double> GgufFacts::number(std::string_view key) const {
 }
 
 const GgufArch* find_gguf_arch(std::string_view name) {
-  static const std::array<const GgufArch*, 8> table{&gguf_llama(),    &gguf_qwen2(),  &gguf_qwen3(),
-                                                    &gguf_qwen3moe(), &gguf_gemma3(), &gguf_gpt2(),
-                                                    &gguf_mamba2(),   &gguf_bert()};
+  static const std::vector<const GgufArch*> table = [] {
+    std::vector<const GgufArch*> all{&gguf_llama(), &gguf_qwen2(), &gguf_qwen3(),  &gguf_qwen3moe(),
+                                     &gguf_gpt2(),  &gguf_bert(),  &gguf_mamba2(), &gguf_gemma3()};
+    for (const auto family : {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms})
+      for (const GgufArch& arch : family()) all.push_back(&arch);
+    return all;
+  }();
   const auto found =
       std::find_if(table.begin(), table.end(), [&](const GgufArch* arch) { return arch->name == name; });
   return found == table.end() ? nullptr : *found;

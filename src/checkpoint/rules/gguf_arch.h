@@ -71,6 +71,18 @@ std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft&
 
 // Rows that the decoders of the llama kind share (gguf_decoder_rows.cpp), for use in their tables.
 std::span<const GgufKey> gguf_decoder_keys();
+/// The same without the epsilon of RMS norms.
+std::span<const GgufKey> gguf_size_keys();
+/// Llama's names as published; with `permuted`, q and k rows were stored for adjacent-pair rotation. A family's
+/// own rows come before them and win.
+std::vector<GgufName> gguf_llama_names(std::vector<GgufName> own, bool permuted = false);
+/// A number that must be there, under the published key.
+void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char* gguf, const char* hf);
+/// layer_types from attention.sliding_window_pattern, a list of flags where the file has it, else every
+/// `period`-th layer is full.
+void set_gguf_layer_types(const GgufFacts& facts, ConfigDraft& config, int period);
+/// A list of `wanted` positive divisors of rotary frequencies.
+std::vector<double> gguf_divisors(const GgufFacts& facts, const std::string& name, int64_t wanted);
 /// head_dim, rope_theta, rope_scaling, partial_rotary_factor.
 void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config);
 

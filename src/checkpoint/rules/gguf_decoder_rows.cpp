@@ -20,11 +20,32 @@ constexpr GgufKey kKeys[] = {
     {"attention.head_count", "num_attention_heads", Kind::integer, true},
     {"attention.head_count_kv", "num_key_value_heads"},
     {"attention.key_length", "head_dim"},
-    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number, true},
     {"rope.freq_base", "rope_theta", Kind::number},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number, true},
 };
 
-std::vector<double> read_divisors(const GgufFacts& facts, const std::string& name, int64_t wanted) {
+constexpr GgufName kLlamaRows[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.*", "model.norm.*"},
+    {"output.*", "lm_head.*"},
+    {"rope_freqs.weight", ""},
+    {"blk.#.attn_rot_embd", ""},
+    {"blk.#.attn_norm.*", "model.layers.#.input_layernorm.*"},
+    {"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.q_norm.weight"},
+    {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.k_norm.weight"},
+    {"blk.#.attn_q.*", "model.layers.#.self_attn.q_proj.*"},
+    {"blk.#.attn_k.*", "model.layers.#.self_attn.k_proj.*"},
+    {"blk.#.attn_v.*", "model.layers.#.self_attn.v_proj.*"},
+    {"blk.#.attn_output.*", "model.layers.#.self_attn.o_proj.*"},
+    {"blk.#.ffn_norm.*", "model.layers.#.post_attention_layernorm.*"},
+    {"blk.#.ffn_gate.*", "model.layers.#.mlp.gate_proj.*"},
+    {"blk.#.ffn_up.*", "model.layers.#.mlp.up_proj.*"},
+    {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
+};
+
+}  // namespace
+
+std::vector<double> gguf_divisors(const GgufFacts& facts, const std::string& name, int64_t wanted) {
   const GgufTensor& tensor = facts.file.tensors.at(name);
   if (tensor.type->type != GgmlType::f32 || tensor.shape.size() != 1 || tensor.shape[0] != wanted)
     fail(ErrorKind::bad_checkpoint, "{}: {}: expected F32 [{}], found {} {}", facts.file.first.string(), name,
@@ -38,6 +59,8 @@ std::vector<double> read_divisors(const GgufFacts& facts, const std::string& nam
            facts.file.first.string(), name, value);
   return out;
 }
+
+namespace {
 
 /// rope.scaling.* keys as `rope_scaling`; nothing where there is none.
 ConfigDraft read_scaling(const GgufFacts& facts, int64_t max_positions) {
@@ -55,6 +78,7 @@ ConfigDraft read_scaling(const GgufFacts& facts, int64_t max_positions) {
     constexpr std::pair<const char*, const char*> extra[] = {
         {"rope.scaling.yarn_ext_factor", "extrapolation_factor"},
         {"rope.scaling.attn_factor", "attention_factor"},
+        {"rope.scaling.yarn_attn_factor", "attention_factor"},
         {"rope.scaling.yarn_beta_fast", "beta_fast"},
         {"rope.scaling.yarn_beta_slow", "beta_slow"}};
     for (const auto& [gguf, hf] : extra)
@@ -73,6 +97,41 @@ ConfigDraft read_scaling(const GgufFacts& facts, int64_t max_positions) {
 }  // namespace
 
 std::span<const GgufKey> gguf_decoder_keys() { return kKeys; }
+std::span<const GgufKey> gguf_size_keys() { return std::span(kKeys).first(std::size(kKeys) - 1); }
+
+std::vector<GgufName> gguf_llama_names(std::vector<GgufName> own, bool permuted) {
+  for (GgufName row : kLlamaRows) {
+    if (permuted && std::string_view(row.gguf) == "blk.#.attn_q.*") row.change = GgufChange::unpermute_q;
+    if (permuted && std::string_view(row.gguf) == "blk.#.attn_k.*") row.change = GgufChange::unpermute_k;
+    own.push_back(row);
+  }
+  return own;
+}
+
+void set_gguf_layer_types(const GgufFacts& facts, ConfigDraft& config, int period) {
+  const auto layers = static_cast<size_t>(config.integer("num_hidden_layers"));
+  const std::string key = facts.prefix + "attention.sliding_window_pattern";
+  std::vector<std::string> types;
+  for (size_t i = 0; i < layers; ++i)
+    types.push_back((i + 1) % static_cast<size_t>(period) != 0 ? "sliding_attention" : "full_attention");
+  const auto found = facts.file.metadata.find(key);
+  if (found != facts.file.metadata.end()) {
+    const auto* list = std::get_if<GgufArray>(&found->second.value);
+    const auto* flags = list ? std::get_if<std::vector<bool>>(list) : nullptr;
+    if (!flags || flags->size() != layers)
+      fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: expected a flag for each of {} layers",
+           facts.file.first.string(), key, layers);
+    for (size_t i = 0; i < layers; ++i) types[i] = (*flags)[i] ? "sliding_attention" : "full_attention";
+  }
+  config.set("layer_types", types);
+}
+
+void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char* gguf, const char* hf) {
+  const auto value = facts.number(gguf);
+  if (!value)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}{}: missing", facts.file.first.string(), facts.prefix, gguf);
+  config.set(hf, *value);
+}
 
 void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config) {
   const std::string path = facts.file.first.string();
@@ -102,7 +161,7 @@ void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config) {
     if (!scaling.empty())
       fail(ErrorKind::unsupported, "{}: rope_freqs.weight beside {}rope.scaling is not supported", path,
            facts.prefix);
-    const auto divisors = read_divisors(facts, "rope_freqs.weight", rotated / 2);
+    const auto divisors = gguf_divisors(facts, "rope_freqs.weight", rotated / 2);
     ConfigDraft longrope;
     longrope.set("rope_type", "longrope");
     longrope.set("short_factor", divisors);

@@ -103,6 +103,44 @@ class Piece final : public Recipe {
   int begin_, count_;
 };
 
+/// Rows [begin, begin + count) of each of `groups` equal runs, one run after another.
+class SpreadPiece final : public Recipe {
+ public:
+  SpreadPiece(RecipePtr whole, int begin, int count, int groups)
+      : whole_(std::move(whole)), begin_(begin), count_(count), groups_(groups) {}
+  WeightInfo info() const override {
+    WeightInfo info = whole_->info();
+    const auto rows = static_cast<size_t>(std::max(info.shape[0], 1));
+    info.shape[0] = count_ * groups_;
+    info.bytes = info.bytes / rows * static_cast<size_t>(info.shape[0]);
+    return info;
+  }
+  Weight load() override {
+    Weight out = whole_->load();
+    out.shape[0] = count_ * groups_;
+    out.data = gathered(out.data);
+    if (out.scales) out.scales = gathered(*out.scales);
+    if (out.biases) out.biases = gathered(*out.biases);
+    return out;
+  }
+
+ private:
+  array gathered(const array& plane) const {
+    Shape shape = plane.shape();
+    const size_t row = plane.nbytes() / static_cast<size_t>(std::max(shape[0], 1));
+    const size_t run = row * static_cast<size_t>(shape[0] / groups_), taken = row * static_cast<size_t>(count_);
+    shape[0] = count_ * groups_;
+    array out = allocated(shape, plane.dtype());
+    for (size_t g = 0; g < static_cast<size_t>(groups_); ++g)
+      std::memcpy(mutable_bytes(out) + g * taken, bytes_of(plane) + g * run + row * static_cast<size_t>(begin_),
+                  taken);
+    return out;
+  }
+
+  RecipePtr whole_;
+  int begin_, count_, groups_;
+};
+
 Shape swapped(Shape shape) {
   std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
   return shape;
@@ -223,12 +261,15 @@ RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& 
   return std::make_shared<Stacked>(std::move(parts), std::move(info));
 }
 
-std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes) {
+std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes, int groups) {
   std::vector<RecipePtr> out;
   int begin = 0;
   for (const int size : sizes) {
-    out.push_back(std::make_shared<Piece>(whole, begin, size));
-    begin += size;
+    if (groups == 1)
+      out.push_back(std::make_shared<Piece>(whole, begin, size));
+    else
+      out.push_back(std::make_shared<SpreadPiece>(whole, begin, size / groups, groups));
+    begin += size / groups;
   }
   return out;
 }

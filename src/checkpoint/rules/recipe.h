@@ -22,7 +22,8 @@ RecipePtr leaf(std::shared_ptr<Source> source, std::string name);
 /// `what` names the rule in messages; names[i] is the tensor behind parts[i].
 RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& names,
                   const std::string& what);
-std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes);
+/// `sizes` are those of whole pieces; each is spread evenly over `groups` runs of the whole's axis 0.
+std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes, int groups = 1);
 RecipePtr transposed(RecipePtr dense);
 RecipePtr shifted(RecipePtr dense, float constant);
 

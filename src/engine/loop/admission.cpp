@@ -3,6 +3,8 @@
 #include <map>
 #include <tuple>
 
+#include <fmt/format.h>
+
 #include "base/log.h"
 #include "engine/loop/loop.h"
 
@@ -89,6 +91,12 @@ bool Loop::drop_parked() {
   return false;
 }
 
+// Rows that were computed otherwise because their prompt was longer are kept apart.
+std::string Loop::cache_scope(const Sequence& s) const {
+  const int regime = store_->layout().regime(s.prompt_tokens);
+  return regime == 0 ? s.request.cache_scope : fmt::format("{}#{}", s.request.cache_scope, regime);
+}
+
 // Its memory: that of another choice of its prompt, a kept prefix, or nothing yet.
 void Loop::find_prefix(Sequence& s) {
   if (s.request.group != 0 && s.generated == 0 && !uncuttable_ && !s.wants_scores() && s.prompt_tokens > 1)
@@ -102,10 +110,10 @@ void Loop::find_prefix(Sequence& s) {
       return;
     }
   const bool may = cache_ && s.request.cache_prompt && !s.wants_scores() && s.tokens.size() > 1;
-  auto hit = may ? cache_->find(s.request.cache_scope, s.tokens, static_cast<int>(s.tokens.size()) - 1)
+  auto hit = may ? cache_->find(cache_scope(s), s.tokens, static_cast<int>(s.tokens.size()) - 1)
                  : std::nullopt;
   if (!hit) {
-    s.state.emplace(store_->make_row());
+    s.state.emplace(store_->make_row(s.prompt_tokens));
     return;
   }
   s.cached = std::min(hit->tokens, s.prompt_tokens);

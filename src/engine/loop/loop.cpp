@@ -267,7 +267,7 @@ void Loop::keep(Sequence& s, RowState row) {
     if (!store_->layout().recurrent().empty()) return;  // a rejected draft is in it
     row.truncate(s.evaluated);
   }
-  cache_->keep(s.request.cache_scope, s.tokens, std::move(row));
+  cache_->keep(cache_scope(s), s.tokens, std::move(row));
 }
 
 // The prompt's full pages, so that requests which come while this one runs find them.
@@ -277,7 +277,7 @@ void Loop::keep_prompt(Sequence& s) {
   if (length < 2 * kPageTokens || s.cached + kPageTokens > length) return;
   RowState row = s.state->fork();
   row.truncate(length);
-  cache_->keep(s.request.cache_scope, s.tokens, std::move(row));
+  cache_->keep(cache_scope(s), s.tokens, std::move(row));
 }
 
 void Loop::clear_prompt_cache() {

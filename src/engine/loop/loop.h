@@ -86,6 +86,7 @@ class Loop final : public ModelThread::Guest {
   bool make_room(int pages);
   bool drop_parked();
   void find_prefix(Sequence& sequence);
+  std::string cache_scope(const Sequence& sequence) const;
   int boundary_of(const Sequence& sequence) const;
   bool preempt_below(Priority priority);
   void put_back(std::vector<std::unique_ptr<Sequence>>::iterator at);

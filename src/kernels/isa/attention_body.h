@@ -140,10 +140,16 @@ struct Visible {
   int lo, hi;
 };
 
+/// The first key that a query at this position sees.
+inline int oldest_key(const AttentionCall& c, int position) {
+  if (c.chunk > 0) return position - position % c.chunk;
+  return c.window > 0 ? larger_int(0, position - c.window + 1) : 0;
+}
+
 inline Visible visible(const AttentionCall& c, const AttentionRow& row, int query, int page_start) {
   if (c.two_way) return {0, smaller_int(kAttentionPage, row.position + row.count - page_start)};
   const int position = row.position + query;
-  const int lo = c.window > 0 ? larger_int(0, position - c.window + 1 - page_start) : 0;
+  const int lo = larger_int(0, oldest_key(c, position) - page_start);
   return {lo, smaller_int(kAttentionPage, position + 1 - page_start)};
 }
 
@@ -357,7 +363,7 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
   for (int i = 0; i < n; ++i) state[sums + static_cast<size_t>(i)] = kNone;
 
   const int last = row.position + (c.two_way ? row.count : tile.first + tile.count) - 1;
-  const int oldest = !c.two_way && c.window > 0 ? larger_int(0, row.position + tile.first - c.window + 1) : 0;
+  const int oldest = c.two_way ? 0 : oldest_key(c, row.position + tile.first);
   const int from = larger_int(segment * kAttentionSegment, oldest) / kAttentionPage;
   const int to = smaller_int((segment + 1) * kAttentionSegment - 1, last) / kAttentionPage;
   for (int page = from; page <= to; ++page) {

@@ -30,6 +30,7 @@ struct AttentionCall {
   int heads, kv_heads, key_dim, value_dim;
   float scale, softcap;
   int window;   // 0: none
+  int chunk;    // 0: none
   int two_way;  // every query sees the whole row
   const AttentionRow* rows;
   const int32_t* tables;

@@ -17,7 +17,7 @@ Encoder build(const Config& c, const Weights& w) {
     fail(ErrorKind::unsupported, "{}: a BERT decoder (is_decoder) is not supported", c.where());
   const float eps = epsilon(c, "layer_norm_eps", 1e-12f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c.get<std::string>("hidden_act", "gelu"));
+  const auto activation = activation_from(c, "hidden_act", "gelu");
 
   const auto words = w.embedding("embeddings.word_embeddings", d.vocab, d.hidden);
   const auto positions = w.embedding("embeddings.position_embeddings", d.max_positions, d.hidden);

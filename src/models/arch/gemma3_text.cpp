@@ -8,15 +8,6 @@ namespace mlxcel {
 
 namespace {
 
-/// sqrt(hidden), rounded to the table's type as the published model computes it (55.4256 is 55.5 in bf16).
-float embedding_scale(const Weights& w, int hidden) {
-  const float exact = std::sqrt(static_cast<float>(hidden));
-  const auto dtype = w.dtype("model.embed_tokens.weight");
-  if (dtype == mx::bfloat16) return static_cast<float>(mx::bfloat16_t(exact));
-  if (dtype == mx::float16) return static_cast<float>(mx::float16_t(exact));
-  return exact;
-}
-
 /// Older configs: one base for all of rope_theta and rope_scaling, another for sliding layers.
 Rope sliding_rope(const Config& c, const Dims& d) {
   if (!c.child("rope_parameters").empty())
@@ -25,14 +16,12 @@ Rope sliding_rope(const Config& c, const Dims& d) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 256);
-  if (c.get("use_bidirectional_attention", false))
-    fail(ErrorKind::unsupported, "{}: Gemma 3 as a two-way embedder is known but not supported yet",
-         c.where());
+  const auto d = Dims::from(c, {.vocab = 262208, .hidden = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head_dim = 256,
+                                .max_positions = 131072});
+  refuse_two_way(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, 9216);
+  const auto activation = activation_from(c, "hidden_activation", "gelu_pytorch_tanh");
   const Bias bias = bias_if(c.get("attention_bias", false));
   const int pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);
   const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 0, kMaxPositions, 4096),
@@ -43,7 +32,7 @@ Decoder build(const Config& c, const Weights& w) {
   const auto full = Rope::from(c, d, {.theta = 1000000.0f, .layer_type = "full_attention"});
   const auto local = sliding_rope(c, d);
 
-  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden, embedding_scale(w, d.hidden)));
+  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden, root_of_width(w, d.hidden)));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers))
     model.add(Sandwich{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps, 1.0f),
                        .mixer = Attention(layer / "self_attn", d,

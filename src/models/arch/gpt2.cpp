@@ -31,7 +31,7 @@ Decoder build(const Config& c, const Weights& w) {
   const auto d = dims(c);
   const float eps = epsilon(c, "layer_norm_epsilon", 1e-5f);
   const int width = c.integer("n_inner", 1, kMaxWidth, 4 * d.hidden);
-  const auto activation = activation_from(c.get<std::string>("activation_function", "gelu_new"));
+  const auto activation = activation_from(c, "activation_function", "gelu_new");
   const bool scaled = c.get("scale_attn_weights", true),
              by_layer = c.get("scale_attn_by_inverse_layer_idx", false);
   const auto scale = [&](int i) {

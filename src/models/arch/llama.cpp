@@ -7,13 +7,18 @@ namespace mlxcel {
 namespace {
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.heads = 32});
+  const auto type = c.get<std::string>("model_type", "");
+  if (type == "iquestcoder")
+    for (const bool changed : {c.has("clip_qkv"), c.get("use_sliding_window", false)})
+      if (changed)
+        fail(ErrorKind::unsupported, "{}: clip_qkv and use_sliding_window are not supported for iquestcoder", c.where());
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool attention_bias = c.get("attention_bias", false), mlp_bias = c.get("mlp_bias", false);
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
-  const bool mistral = c.get<std::string>("model_type") == "mistral";
+  const bool mistral = type == "mistral";
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int) { return mistral && window > 0; });
   const auto rope = Rope::from(c, d);
 
@@ -36,7 +41,7 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_llama() {
-  return {.model_types = {"llama", "mistral"},
+  return {.model_types = {"llama", "mistral", "iquestcoder"},
           .gguf = {"llama"},
           .reference = "transformers LlamaForCausalLM, MistralForCausalLM",
           .build = build,

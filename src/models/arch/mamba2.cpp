@@ -39,7 +39,7 @@ Mamba2Options mixer(const Config& c, int hidden, float eps) {
          c.where(), fmt::join(limit, ", "));
   o.dt_min = limit[0];
   o.dt_max = limit[1];
-  o.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  o.activation = activation_from(c, "hidden_act", "silu");
   o.bias = bias_if(c.get("use_bias", false));
   o.conv_bias = bias_if(c.get("use_conv_bias", true));
   return o;

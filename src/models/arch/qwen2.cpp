@@ -1,4 +1,4 @@
-// Qwen 1.5, 2 and 2.5 dense decoders. Reference: transformers Qwen2ForCausalLM.
+// Qwen 1.5, 2 and 2.5 dense decoders, and MiMo 7B, whose next-token layers are left out. Reference: transformers Qwen2ForCausalLM.
 #include "models/kit.h"
 
 namespace mlxcel {
@@ -9,7 +9,7 @@ Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool slides = c.get("use_sliding_window", false);
   const int window = slides ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
   const int first_sliding = c.integer("max_window_layers", 0, kMaxLayers, 28);
@@ -34,10 +34,11 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_qwen2() {
-  return {.model_types = {"qwen2"},
+  return {.model_types = {"qwen2", "mimo", "qwen2_vl_text", "qwen2_5_vl_text"},
           .gguf = {"qwen2"},
           .reference = "transformers Qwen2ForCausalLM",
           .build = build,
+          .weights = {drop("model.mtp_layers.*")},
           .tiny = R"({"model_type": "qwen2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
               "hidden_act": "silu",

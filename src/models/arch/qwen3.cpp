@@ -9,7 +9,7 @@ Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool attention_bias = c.get("attention_bias", false), slides = c.get("use_sliding_window", false);
   const int window = slides ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
   const int first_sliding = c.integer("max_window_layers", 0, kMaxLayers, 28);
@@ -36,7 +36,7 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_qwen3() {
-  return {.model_types = {"qwen3"},
+  return {.model_types = {"qwen3", "qwen3_vl_text"},
           .gguf = {"qwen3"},
           .reference = "transformers Qwen3ForCausalLM",
           .build = build,

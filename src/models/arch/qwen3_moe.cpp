@@ -12,7 +12,7 @@ MoeOptions experts(const Config& c) {
   moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts);
   moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth);
   moe.renormalize = c.get("norm_topk_prob", false);
-  moe.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  moe.activation = activation_from(c, "hidden_act", "silu");
   moe.bank = "switch_mlp";
   return moe;
 }

@@ -1,0 +1,63 @@
+"""Writes goldens as GGUF files through llama.cpp's own converter, to check our tables of GGUF names against it.
+
+    python tools/golden/to_gguf.py LLAMA_CPP_FOLDER OUT_FOLDER CASE...
+    MLXCEL_GGUF_GOLDENS=OUT_FOLDER build/release/tests/test_golden --gtest_filter='Gguf*'
+
+Development only: the test skips where the folder is not named.
+"""
+
+import argparse
+import fnmatch
+import json
+import pathlib
+import sys
+import tempfile
+
+import torch
+from safetensors.torch import save_file
+
+from synthetic import values
+
+
+
+def write(case, llama_cpp, target):
+    sys.path.insert(0, str(llama_cpp))
+    sys.path.insert(0, str(llama_cpp / "gguf-py"))
+    import conversion
+    import gguf
+    from conversion import base
+
+    base.TextModel.set_vocab = base.TextModel._set_vocab_none
+    config = case["config"]
+    with tempfile.TemporaryDirectory() as temporary:
+        folder = pathlib.Path(temporary)
+        (folder / "config.json").write_text(json.dumps(config))
+        state = {name: torch.from_numpy(values(name, shape)) for name, shape in case["tensors"].items()}
+        save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
+        hparams = base.ModelBase.load_hparams(folder, False)
+        kind = conversion.get_model_class(base.get_model_architecture(hparams, base.ModelType.TEXT), mmproj=False)
+        kind.set_vocab = base.TextModel._set_vocab_none
+        with torch.inference_mode():
+            kind(folder, gguf.LlamaFileType.ALL_F32, target, model_name=case["name"]).write()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("llama_cpp", type=pathlib.Path)
+    parser.add_argument("out", type=pathlib.Path)
+    parser.add_argument("cases", nargs="+")
+    options = parser.parse_args()
+    options.out.mkdir(parents=True, exist_ok=True)
+    data = pathlib.Path(__file__).resolve().parents[2] / "tests/golden/data"
+    for path in sorted(data.glob("*.json")):
+        if not any(fnmatch.fnmatch(path.stem, pattern) for pattern in options.cases):
+            continue
+        try:
+            write(json.loads(path.read_text()), options.llama_cpp, options.out / f"{path.stem}.gguf")
+            print(f"{path.stem}: written", flush=True)
+        except Exception as error:
+            print(f"{path.stem}: FAILED {type(error).__name__}: {error}", flush=True)
+
+
+if __name__ == "__main__":
+    main()
