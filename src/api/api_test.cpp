@@ -5,7 +5,7 @@
 #include <cstring>
 #include <limits>
 
-#include "api/base64.h"
+#include "base/base64.h"
 #include "api/error.h"
 #include "api/json_node.h"
 #include "api/json_writer.h"

@@ -1,11 +1,10 @@
 #include <limits>
-#include <set>
 #include <string>
 #include <variant>
 #include <vector>
 
 #include "base/error.h"
-#include "text/tokenizer_impl.h"
+#include "text/vocabulary.h"
 
 namespace mlxcel {
 namespace {
@@ -98,76 +97,46 @@ class Keys {
   const GgufMetadata& metadata_;
 };
 
-std::vector<mlxcel_str> borrow_all(const std::vector<std::string>* strings) {
-  std::vector<mlxcel_str> out;
-  if (!strings) return out;
-  out.reserve(strings->size());
-  for (const std::string& text : *strings) out.push_back(rust::borrow(text));
-  return out;
-}
-
 }  // namespace
 
 std::unique_ptr<Tokenizer::Impl> tokenizer_from_gguf(const GgufMetadata& metadata) {
   const Keys keys(metadata);
-  const std::string model = keys.text("model");
-  const std::string pre = keys.text("pre");
-  if (model.empty())
+  VocabularyFile out;
+  out.model = keys.text("model");
+  out.pre = keys.text("pre");
+  if (out.model.empty())
     fail(ErrorKind::bad_checkpoint, "{}model is missing: the file has no tokenizer", kPrefix);
-  const auto tokens = borrow_all(keys.strings("tokens"));
-  if (tokens.empty()) fail(ErrorKind::bad_checkpoint, "{}tokens is missing or empty", kPrefix);
-  const auto merges = borrow_all(keys.strings("merges"));
-  const auto scores = keys.numbers("scores");
-  const auto types = keys.integers("token_type");
+  if (const auto* tokens = keys.strings("tokens")) out.tokens = *tokens;
+  if (out.tokens.empty()) fail(ErrorKind::bad_checkpoint, "{}tokens is missing or empty", kPrefix);
+  if (const auto* merges = keys.strings("merges")) out.merges = *merges;
+  out.scores = keys.numbers("scores");
+  out.kinds = keys.integers("token_type");
   const auto whole = [&](const char* key, size_t count) {
-    if (count != 0 && count != tokens.size()) {
+    if (count != 0 && count != out.tokens.size()) {
       fail(ErrorKind::bad_checkpoint, "{}{}: expected {} entries, one a token, found {}", kPrefix, key,
-           tokens.size(), count);
+           out.tokens.size(), count);
     }
   };
-  whole("scores", scores.size());
-  whole("token_type", types.size());
-  std::string charsmap;
+  whole("scores", out.scores.size());
+  whole("token_type", out.kinds.size());
   for (const int32_t byte : keys.integers("precompiled_charsmap"))
-    charsmap.push_back(static_cast<char>(byte));
-  std::vector<int64_t> special;
+    out.charsmap.push_back(static_cast<char>(byte));
   for (const char* key : {"eot_token_id", "eom_token_id", "padding_token_id", "mask_token_id"}) {
-    if (const int64_t id = keys.id(key); id >= 0) special.push_back(id);
+    if (const int64_t id = keys.id(key); id >= 0) out.special.push_back(id);
   }
-
-  mlxcel_vocabulary raw{};
-  raw.model = rust::borrow(model);
-  raw.pre = rust::borrow(pre);
-  raw.tokens = tokens.data();
-  raw.token_count = tokens.size();
-  raw.scores = scores.empty() ? nullptr : scores.data();
-  raw.types = types.empty() ? nullptr : types.data();
-  raw.merges = merges.data();
-  raw.merge_count = merges.size();
-  raw.charsmap = rust::borrow(charsmap);
-  raw.bos = keys.id("bos_token_id");
-  raw.eos = keys.id("eos_token_id");
-  raw.unk = keys.id("unknown_token_id");
-  raw.sep = keys.id("seperator_token_id");
-  raw.cls = keys.id("cls_token_id");
-  raw.special = special.data();
-  raw.special_count = special.size();
-  raw.add_bos = keys.flag("add_bos_token");
-  raw.add_eos = keys.flag("add_eos_token");
-  raw.add_space_prefix = keys.flag("add_space_prefix");
-  raw.remove_extra_whitespaces = keys.flag("remove_extra_whitespaces");
-  raw.space_as_suffix = keys.flag("treat_whitespace_as_suffix");
-  raw.lowercase = keys.flag("normalizer.lowercase");
-  raw.strip_accents = keys.flag("normalizer.strip_accents");
-
-  auto impl = std::make_unique<Tokenizer::Impl>();
-  rust::Text error;
-  impl->handle.reset(mlxcel_tokenizer_from_vocabulary(&raw, error.out()));
-  if (!impl->handle) fail(ErrorKind::bad_checkpoint, "{}", error.str());
-  const auto known = [](int32_t id) { return id < 0 ? std::nullopt : std::optional<TokenId>(id); };
-  impl->bos = known(mlxcel_tokenizer_bos(impl->handle.get()));
-  impl->eos = known(mlxcel_tokenizer_eos(impl->handle.get()));
-  return impl;
+  out.bos = keys.id("bos_token_id");
+  out.eos = keys.id("eos_token_id");
+  out.unk = keys.id("unknown_token_id");
+  out.sep = keys.id("seperator_token_id");
+  out.cls = keys.id("cls_token_id");
+  out.add_bos = keys.flag("add_bos_token");
+  out.add_eos = keys.flag("add_eos_token");
+  out.add_space_prefix = keys.flag("add_space_prefix");
+  out.remove_extra_whitespaces = keys.flag("remove_extra_whitespaces");
+  out.space_as_suffix = keys.flag("treat_whitespace_as_suffix");
+  out.lowercase = keys.flag("normalizer.lowercase");
+  out.strip_accents = keys.flag("normalizer.strip_accents");
+  return build_tokenizer(out, "");
 }
 
 }  // namespace mlxcel

@@ -14,7 +14,7 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// FNV-1a over the ids, each list ended by -1.
-std::string digest(const Tokenizer& tokenizer, bool add_special) {
+std::string digest(const Tokenizer& tokenizer, bool add_special, bool parse_special = true) {
   uint64_t value = 0xCBF29CE484222325u;
   const auto add = [&](TokenId id) {
     for (int shift = 0; shift < 32; shift += 8) {
@@ -23,7 +23,7 @@ std::string digest(const Tokenizer& tokenizer, bool add_special) {
   };
   const Json fixture = Json::parse(testdata::load("tokenizers.json"));
   for (const Json& text : fixture["texts"]) {
-    for (const TokenId id : tokenizer.encode(text.get<std::string>(), add_special)) add(id);
+    for (const TokenId id : tokenizer.encode(text.get<std::string>(), add_special, parse_special)) add(id);
     add(-1);
   }
   return fmt::format("{:016x}", value);
@@ -87,6 +87,47 @@ TEST(RealTokenizers, PublishedOnes) {
     ++compared;
   }
   if (compared == 0) GTEST_SKIP() << "no folder tokenizers/NAME with a tokenizer.json in the test cache";
+}
+
+/// SentencePiece, tiktoken and tekken files, against sentencepiece and tiktoken (tests/real/fetch_tokenizers.sh).
+TEST(RealTokenizers, PublishersOwnFormats) {
+  int compared = 0;
+  const Json fixture = Json::parse(testdata::load("tokenizers.json"));
+  for (const auto& [name, want] : fixture["files"].items()) {
+    const auto folder = testdata::cached("tokenizers/" + name);
+    if (!folder) continue;
+    Checkpoint checkpoint;
+    checkpoint.path = *folder;
+    const auto tokenizer = Tokenizer::load(checkpoint);
+    EXPECT_EQ(digest(*tokenizer, false, false), want.get<std::string>()) << name;
+    expect_streams(tokenizer);
+    ++compared;
+  }
+  if (compared == 0) GTEST_SKIP() << "tests/real/fetch_tokenizers.sh has not been run";
+}
+
+TEST(RealTokenizers, SpecialTokensOfPublishersOwnFormats) {
+  const auto load = [](const char* name) -> std::shared_ptr<const Tokenizer> {
+    const auto folder = testdata::cached(std::string("tokenizers/") + name);
+    if (!folder) return nullptr;
+    Checkpoint checkpoint;
+    checkpoint.path = *folder;
+    return Tokenizer::load(checkpoint);
+  };
+  const auto llama3 = load("file_llama3"), tekken = load("file_tekken_v3"), qwen = load("file_qwen"),
+             mistral = load("file_mistral_v3");
+  if (!llama3 || !tekken || !qwen || !mistral) GTEST_SKIP() << "tests/real/fetch_tokenizers.sh has not been run";
+  EXPECT_EQ(llama3->vocab_size(), 128256);
+  EXPECT_EQ(llama3->token_id("<|eot_id|>"), 128009);
+  EXPECT_EQ(llama3->encode("hi<|eot_id|>", true), (std::vector<TokenId>{128000, 6151, 128009}));
+  EXPECT_EQ(tekken->vocab_size(), 131072);
+  EXPECT_EQ(tekken->token_id("[INST]"), 3);
+  EXPECT_EQ(tekken->encode("", true), (std::vector<TokenId>{1}));
+  EXPECT_EQ(qwen->vocab_size(), 151851);
+  EXPECT_EQ(qwen->token_id("<|im_end|>"), 151645);
+  EXPECT_EQ(mistral->vocab_size(), 32768);
+  EXPECT_EQ(mistral->bos(), 1);
+  EXPECT_TRUE(mistral->is_special(3));  // [INST]
 }
 
 }  // namespace

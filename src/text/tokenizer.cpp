@@ -7,7 +7,7 @@
 
 #include "base/error.h"
 #include "text/optional_file.h"
-#include "text/tokenizer_impl.h"
+#include "text/vocabulary.h"
 
 namespace mlxcel {
 namespace {
@@ -45,10 +45,19 @@ rust::Handle<mlxcel_tokenizer> parse(std::string_view json, const std::string& w
 
 std::unique_ptr<Tokenizer::Impl> from_folder(const std::filesystem::path& folder) {
   const auto file = folder / "tokenizer.json";
-  const auto text = read_optional(file, kLargestFile);
-  if (!text) fail(ErrorKind::bad_checkpoint, "{}: the tokenizer's file is missing", file.string());
   auto impl = std::make_unique<Tokenizer::Impl>();
-  impl->handle = parse(*text, file.string());
+  if (const auto text = read_optional(file, kLargestFile)) {
+    impl->handle = parse(*text, file.string());
+  } else {
+    std::string where;
+    const auto vocabulary = read_folder_vocabulary(folder, where);
+    if (!vocabulary)
+      fail(ErrorKind::bad_checkpoint,
+           "{}: the tokenizer's file is missing (nor is there tokenizer.model, tekken.json, a *.tiktoken, vocab.json "
+           "with merges.txt, or vocab.txt)",
+           file.string());
+    impl = build_tokenizer(*vocabulary, where);
+  }
 
   const Json config = read_json(folder / "tokenizer_config.json");
   const Json map = read_json(folder / "special_tokens_map.json");
@@ -59,8 +68,8 @@ std::unique_ptr<Tokenizer::Impl> from_folder(const std::filesystem::path& folder
     const TokenId id = mlxcel_tokenizer_id(impl->handle.get(), rust::borrow(*token));
     return id < 0 ? std::nullopt : std::optional(id);
   };
-  impl->bos = special("bos_token");
-  impl->eos = special("eos_token");
+  if (const auto bos = special("bos_token")) impl->bos = bos;
+  if (const auto eos = special("eos_token")) impl->eos = eos;
   if (config.value("clean_up_tokenization_spaces", Json()) == Json(true)) {
     mlxcel_tokenizer_set_clean_up(impl->handle.get(), true);
   }

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "api/base64.h"
+#include "base/base64.h"
 #include "api/error.h"
 
 namespace mlxcel::openai {

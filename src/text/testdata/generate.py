@@ -6,15 +6,19 @@ needs tokenizers, sentencepiece, transformers and jinja2. FOLDER/NAME/tokenizer.
 digests of; without it the digests already in tokenizers.json are kept.
 """
 
+import base64
 import json
 import os
 import pathlib
 import random
 import sys
 import tempfile
+import unicodedata
 
 os.environ["TZ"] = "UTC"
 import sentencepiece as spm
+import tiktoken
+import tiktoken.load
 from sentencepiece import sentencepiece_model_pb2
 from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
 from transformers.utils.chat_template_utils import render_jinja_template
@@ -183,6 +187,45 @@ def real(folder):
     return out
 
 
+def published_file(path):
+    """Encoder of a vocabulary in its publisher's own format."""
+    if path.name == "tekken.json":
+        data = json.loads(path.read_text())
+        config = data["config"]
+        specials = config["default_num_special_tokens"]
+        kept = data["vocab"][:config["default_vocab_size"] - specials]
+        ranks = {base64.b64decode(token["token_bytes"]): token["rank"] for token in kept}
+        encoding = tiktoken.Encoding("tekken", pat_str=config["pattern"], mergeable_ranks=ranks, special_tokens={})
+        return lambda text: [specials + i for i in encoding.encode(text, disallowed_special=())]
+    if path.parent.name in TIKTOKEN_PATTERNS:
+        encoding = tiktoken.Encoding(path.parent.name, pat_str=TIKTOKEN_PATTERNS[path.parent.name],
+                                     mergeable_ranks=tiktoken.load.load_tiktoken_bpe(str(path)), special_tokens={})
+        form = "NFC" if path.name == "qwen.tiktoken" else None
+        return lambda text: encoding.encode(unicodedata.normalize(form, text) if form else text,
+                                            disallowed_special=())
+    processor = spm.SentencePieceProcessor(model_file=str(path))
+    return lambda text: processor.encode(text)
+
+
+# From the publishers' tokenizer sources: llama-models (llama3, llama4), Qwen's tokenization_qwen.py.
+TIKTOKEN_PATTERNS = {
+    "file_llama3": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                   r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "file_llama4": r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+"
+                   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+                   r"|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*"
+                   r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
+                   r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+",
+    "file_qwen": r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*"
+                 r"|\s*[\r\n]+|\s+(?!\S)|\s+",
+}
+
+
+def files(folder):
+    return {path.parent.name: digest([published_file(path)(text) for text in TEXTS])
+            for path in sorted(pathlib.Path(folder).glob("file_*/*"))}
+
+
 def templates():
     spec = json.loads((HERE / "templates_in.json").read_text())
     cases = []
@@ -210,5 +253,6 @@ if __name__ == "__main__":
                        record("word piece", word_piece()), record("suffix", word_level())],
         "vocabularies": [sentence_piece("bpe"), sentence_piece("unigram")],
         "real": real(sys.argv[1]) if len(sys.argv) > 1 else old.get("real", {}),
+        "files": files(sys.argv[1]) if len(sys.argv) > 1 else old.get("files", {}),
     })
     write("templates.json", templates())

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648, with padding), as the embeddings route and media fields carry it. Thread: any.
+// Base64 (RFC 4648, with padding), as embeddings, media fields and vocabulary files carry it. Thread: any.
 #pragma once
 
 #include <cstddef>
