@@ -110,6 +110,14 @@ array activate_reference(const array& x, Activation activation) {
       return mx::maximum(x, scalar(0));
     case Activation::relu2:
       return mx::square(mx::maximum(x, scalar(0)));
+    case Activation::sigmoid:
+      return mx::sigmoid(x);
+    case Activation::tanh:
+      return mx::tanh(x);
+    case Activation::softplus:
+      return mx::logaddexp(x, scalar(0));
+    case Activation::exp:
+      return mx::exp(x);
   }
   fail(ErrorKind::internal, "activation {} is unknown", static_cast<int>(activation));
 }

@@ -166,6 +166,14 @@ TEST(Elementwise, ActivationsAgreeWithF64) {
         return std::max(v, 0.0);
       case Activation::relu2:
         return std::max(v, 0.0) * std::max(v, 0.0);
+      case Activation::sigmoid:
+        return 1 / (1 + std::exp(-v));
+      case Activation::tanh:
+        return std::tanh(v);
+      case Activation::softplus:
+        return std::max(v, 0.0) + std::log1p(std::exp(-std::abs(v)));
+      case Activation::exp:
+        return std::exp(v);
       default:
         return v;
     }
@@ -173,7 +181,8 @@ TEST(Elementwise, ActivationsAgreeWithF64) {
   for (const Isa set : available_isas()) {
     set_isa(set);
     for (const Activation a : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                               Activation::relu2, Activation::none}) {
+                               Activation::relu2, Activation::none, Activation::sigmoid, Activation::tanh,
+                               Activation::softplus, Activation::exp}) {
       const auto out = values(activate(in, a));
       for (size_t i = 0; i < x.size(); ++i) {
         const double want = exact(x[i], a);
@@ -194,7 +203,8 @@ TEST(Elementwise, RowsStandAlone) {
   const array x = random_array({200, 101}, 20), w = random_array({101}, 21);
   rows_stand_alone(x, [&](const array& a) { return rms_norm(a, w, 1e-5f); });
   rows_stand_alone(x, [&](const array& a) { return layer_norm(a, w, w, 1e-5f); });
-  for (const Activation act : {Activation::silu, Activation::gelu, Activation::gelu_tanh})
+  for (const Activation act : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::sigmoid,
+                               Activation::tanh, Activation::softplus, Activation::exp})
     rows_stand_alone(x, [&](const array& a) { return activate(a, act); });
 }
 

@@ -27,7 +27,7 @@ const char* to_string(Precision value);
 /// The instruction set whose bodies run ("avx2", "avx512", "generic"); MLXCEL_CPU_ISA forces one.
 const char* isa_name();
 
-enum class Activation { none, silu, gelu, gelu_tanh, relu, relu2 };
+enum class Activation { none, silu, gelu, gelu_tanh, relu, relu2, sigmoid, tanh, softplus, exp };
 
 class Matrix {
  public:

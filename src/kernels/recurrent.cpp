@@ -98,6 +98,53 @@ std::pair<array, array> scan_reference(const array& x, const array& dt, const ar
   return {mx::concatenate(outs, 0), mx::concatenate(ends, 0)};
 }
 
+std::pair<array, array> selective_reference(const array& x, const array& dt, const array& a, const array& b,
+                                            const array& c, const array& d, const array& state,
+                                            const std::vector<int>& offsets) {
+  const int channels = x.shape(1), states = b.shape(1);
+  std::vector<array> outs, ends;
+  for (int r = 0; r + 1 < static_cast<int>(offsets.size()); ++r) {
+    array h = mx::reshape(rows(state, r, r + 1), {channels, states});
+    for (int t = offsets[static_cast<size_t>(r)]; t < offsets[static_cast<size_t>(r) + 1]; ++t) {
+      const array step = mx::reshape(rows(dt, t, t + 1), {channels, 1});
+      const array now = mx::reshape(rows(x, t, t + 1), {channels, 1});
+      h = h * mx::exp(step * a) + (step * now) * rows(b, t, t + 1);
+      outs.push_back(mx::reshape(mx::sum(h * rows(c, t, t + 1), -1) + d * mx::squeeze(now, -1), {1, channels}));
+    }
+    ends.push_back(mx::reshape(h, {1, channels, states}));
+  }
+  return {mx::concatenate(outs, 0), mx::concatenate(ends, 0)};
+}
+
+std::pair<array, array> delta_reference(const DeltaInputs& in, const array& state, const std::vector<int>& offsets) {
+  const int heads = in.value.shape(1), dim = in.value.shape(2), columns = in.key.shape(2);
+  const auto row = [&](const array& g, int t) { return mx::reshape(rows(f32(g), t, t + 1), {heads, 1, columns}); };
+  std::vector<array> outs, ends;
+  for (int r = 0; r + 1 < static_cast<int>(offsets.size()); ++r) {
+    array s = mx::reshape(rows(state, r, r + 1), {heads, dim, columns});
+    for (int t = offsets[static_cast<size_t>(r)]; t < offsets[static_cast<size_t>(r) + 1]; ++t) {
+      const array change = mx::sum(s * row(in.read, t), -1, true);
+      const array fresh = mx::reshape(rows(f32(in.value), t, t + 1), {heads, dim, 1});
+      s = s * row(in.decay, t) + change * row(in.write, t) + fresh * row(in.key, t);
+      outs.push_back(mx::reshape(mx::sum(s * row(in.query, t), -1), {1, heads, dim}));
+    }
+    ends.push_back(mx::reshape(s, {1, heads, dim, columns}));
+  }
+  return {mx::concatenate(outs, 0), mx::concatenate(ends, 0)};
+}
+
+std::pair<array, array> sum_reference(const array& x, const array& decay, const array& state,
+                                      const std::vector<int>& offsets) {
+  std::vector<array> outs, ends;
+  for (int r = 0; r + 1 < static_cast<int>(offsets.size()); ++r) {
+    array h = rows(state, r, r + 1);
+    for (int t = offsets[static_cast<size_t>(r)]; t < offsets[static_cast<size_t>(r) + 1]; ++t)
+      outs.push_back(h = h * rows(decay, t, t + 1) + rows(x, t, t + 1));
+    ends.push_back(h);
+  }
+  return {mx::concatenate(outs, 0), mx::concatenate(ends, 0)};
+}
+
 }  // namespace
 
 std::pair<array, array> causal_conv(const array& x, const array& weight, const std::optional<array>& bias,
@@ -185,6 +232,126 @@ std::pair<array, array> ssm_scan(const array& x, const array& dt, const array& a
                i % heads);
         });
       });
+  return {outs[0], outs[1]};
+}
+
+std::pair<array, array> selective_scan(const array& x, const array& dt, const array& a, const array& b,
+                                       const array& c, const array& d, const array& state,
+                                       const std::vector<int>& offsets) {
+  if (x.ndim() != 2 || b.ndim() != 2)
+    fail(ErrorKind::internal, "selective_scan: x {}, b {}, expected [tokens, channels] and [tokens, state_dim]",
+         mlxcel::to_string(x.shape()), mlxcel::to_string(b.shape()));
+  const int tokens = x.shape(0), channels = x.shape(1), states = b.shape(1);
+  check_offsets("selective_scan", offsets, tokens);
+  const int count = static_cast<int>(offsets.size()) - 1;
+  expect("selective_scan: dt", dt, x.shape());
+  expect("selective_scan: a", a, {channels, states});
+  expect("selective_scan: b", b, {tokens, states});
+  expect("selective_scan: c", c, {tokens, states});
+  expect("selective_scan: d", d, {channels});
+  expect("selective_scan: state", state, {count, channels, states});
+  if (tokens == 0) return {x, state};
+  if (kernel_mode() == KernelMode::reference)
+    return selective_reference(f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state), offsets);
+  auto outs = native_ops(
+      "selective_scan", {x.shape(), state.shape()}, {mx::float32, mx::float32},
+      {f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state)},
+      [body = bodies().selective, offsets, tokens, channels, states, count](const Buffers& buffers) {
+        const int blocks = (channels + kConvBlock - 1) / kConvBlock;
+        const size_t width = static_cast<size_t>(channels), held = width * static_cast<size_t>(states);
+        each(count * blocks, static_cast<size_t>(tokens) * held, [&](int i) {
+          const auto r = static_cast<size_t>(i / blocks);
+          const auto first = static_cast<size_t>(offsets[r]);
+          body({.x = buffers.input<float>(0) + first * width,
+                .dt = buffers.input<float>(1) + first * width,
+                .a = buffers.input<float>(2),
+                .b = buffers.input<float>(3) + first * static_cast<size_t>(states),
+                .c = buffers.input<float>(4) + first * static_cast<size_t>(states),
+                .d = buffers.input<float>(5),
+                .before = buffers.input<float>(6) + r * held,
+                .out = buffers.output<float>(0) + first * width,
+                .after = buffers.output<float>(1) + r * held,
+                .count = offsets[r + 1] - offsets[r],
+                .channels = channels,
+                .state_dim = states},
+               i % blocks);
+        });
+      });
+  return {outs[0], outs[1]};
+}
+
+std::pair<array, array> delta_scan(const DeltaInputs& in, const array& state, const std::vector<int>& offsets) {
+  if (in.value.ndim() != 3 || in.key.ndim() != 3)
+    fail(ErrorKind::internal, "delta_scan: value {}, key {}, expected [tokens, heads, width] each",
+         mlxcel::to_string(in.value.shape()), mlxcel::to_string(in.key.shape()));
+  const int tokens = in.value.shape(0), heads = in.value.shape(1), dim = in.value.shape(2);
+  const int columns = in.key.shape(2);
+  check_offsets("delta_scan", offsets, tokens);
+  const int count = static_cast<int>(offsets.size()) - 1;
+  expect("delta_scan: decay", in.decay, {tokens, heads, columns});
+  expect("delta_scan: read", in.read, {tokens, heads, columns});
+  expect("delta_scan: write", in.write, {tokens, heads, columns});
+  expect("delta_scan: key", in.key, {tokens, heads, columns});
+  expect("delta_scan: query", in.query, {tokens, heads, columns});
+  expect("delta_scan: state", state, {count, heads, dim, columns});
+  if (tokens == 0) return {in.value, state};
+  if (kernel_mode() == KernelMode::reference) return delta_reference(in, f32(state), offsets);
+  auto outs = native_ops(
+      "delta_scan", {in.value.shape(), state.shape()}, {mx::float32, mx::float32},
+      {f32(in.decay), f32(in.read), f32(in.write), f32(in.key), f32(in.query), f32(in.value), f32(state)},
+      [body = bodies().delta, offsets, tokens, heads, dim, columns, count](const Buffers& buffers) {
+        const size_t width = static_cast<size_t>(heads) * static_cast<size_t>(columns);
+        const size_t values = static_cast<size_t>(heads) * static_cast<size_t>(dim);
+        const size_t held = values * static_cast<size_t>(columns);
+        each(count * heads, static_cast<size_t>(tokens) * held, [&](int i) {
+          const auto r = static_cast<size_t>(i / heads);
+          const auto first = static_cast<size_t>(offsets[r]);
+          body({.decay = buffers.input<float>(0) + first * width,
+                .read = buffers.input<float>(1) + first * width,
+                .write = buffers.input<float>(2) + first * width,
+                .key = buffers.input<float>(3) + first * width,
+                .query = buffers.input<float>(4) + first * width,
+                .value = buffers.input<float>(5) + first * values,
+                .before = buffers.input<float>(6) + r * held,
+                .out = buffers.output<float>(0) + first * values,
+                .after = buffers.output<float>(1) + r * held,
+                .count = offsets[r + 1] - offsets[r],
+                .heads = heads,
+                .key_dim = columns,
+                .value_dim = dim},
+               i % heads);
+        });
+      });
+  return {outs[0], outs[1]};
+}
+
+std::pair<array, array> gated_sum(const array& x, const array& decay, const array& state,
+                                  const std::vector<int>& offsets) {
+  if (x.ndim() != 2)
+    fail(ErrorKind::internal, "gated_sum: x {}, expected [tokens, channels]", mlxcel::to_string(x.shape()));
+  const int tokens = x.shape(0), channels = x.shape(1);
+  check_offsets("gated_sum", offsets, tokens);
+  const int count = static_cast<int>(offsets.size()) - 1;
+  expect("gated_sum: decay", decay, x.shape());
+  expect("gated_sum: state", state, {count, channels});
+  if (tokens == 0) return {x, state};
+  if (kernel_mode() == KernelMode::reference) return sum_reference(f32(x), f32(decay), f32(state), offsets);
+  auto outs = native_ops("gated_sum", {x.shape(), state.shape()}, {mx::float32, mx::float32},
+                         {f32(x), f32(decay), f32(state)},
+                         [body = bodies().sum, offsets, tokens, channels, count](const Buffers& buffers) {
+                           const auto width = static_cast<size_t>(channels);
+                           each(count, static_cast<size_t>(tokens) * width, [&](int i) {
+                             const auto r = static_cast<size_t>(i);
+                             const size_t at = static_cast<size_t>(offsets[r]) * width;
+                             body({.x = buffers.input<float>(0) + at,
+                                   .decay = buffers.input<float>(1) + at,
+                                   .before = buffers.input<float>(2) + r * width,
+                                   .out = buffers.output<float>(0) + at,
+                                   .after = buffers.output<float>(1) + r * width,
+                                   .count = offsets[r + 1] - offsets[r],
+                                   .channels = channels});
+                           });
+                         });
   return {outs[0], outs[1]};
 }
 

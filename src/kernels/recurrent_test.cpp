@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 #include <mlx/transforms.h>
 
+#include <array>
 #include <cmath>
 #include <cstring>
 #include <random>
@@ -237,6 +238,204 @@ TEST_F(Scan, ShapesAreChecked) {
   EXPECT_THROW(ssm_scan(x, mx::zeros({4, 5}), rate, b, b, rate, state, {0, 4}), Error);
   EXPECT_THROW(ssm_scan(x, dt, rate, b, b, rate, mx::zeros({2, 6, 8, 5}), {0, 4}), Error);
   EXPECT_THROW(ssm_scan(x, dt, rate, b, b, rate, state, {0, 3}), Error);
+}
+
+struct Selective : EveryBody {
+  int channels = 0, states = 0;
+  std::vector<float> a, d;
+  void shape(int c, int n) {
+    channels = c, states = n;
+    a = draws(static_cast<size_t>(c * n), 1);
+    for (float& value : a) value = -std::fabs(value) - 0.1f;
+    d = draws(static_cast<size_t>(c), 2);
+  }
+  struct Tokens {
+    std::vector<float> x, dt, b, c;
+  };
+  Tokens tokens(int count, unsigned seed) const {
+    Tokens t{draws(static_cast<size_t>(count * channels), seed), draws(static_cast<size_t>(count * channels), seed + 1),
+             draws(static_cast<size_t>(count * states), seed + 2), draws(static_cast<size_t>(count * states), seed + 3)};
+    for (float& value : t.dt) value = std::fabs(value);
+    return t;
+  }
+  Tokens cut(const Tokens& t, int from, int to) const {
+    return {part(t.x, from, to, channels), part(t.dt, from, to, channels), part(t.b, from, to, states),
+            part(t.c, from, to, states)};
+  }
+  Result run(const Tokens& t, const std::vector<float>& state, const std::vector<int>& offsets) const {
+    const int count = offsets.back(), rows = static_cast<int>(offsets.size()) - 1;
+    return evaluated(selective_scan(of(t.x, {count, channels}), of(t.dt, {count, channels}), of(a, {channels, states}),
+                                    of(t.b, {count, states}), of(t.c, {count, states}), of(d, {channels}),
+                                    of(state, {rows, channels, states}), offsets));
+  }
+};
+
+TEST_F(Selective, AgreesWithTheOracle) {
+  for (const auto& [c, n] : std::vector<std::pair<int, int>>{{16, 16}, {100, 5}, {3, 1}, {65, 20}}) {
+    shape(c, n);
+    const int count = 9;
+    const Tokens t = tokens(count, 3);
+    const auto start = draws(static_cast<size_t>(c * n), 9);
+    std::vector<double> h = wide(start), want;
+    for (int i = 0; i < count; ++i)
+      for (int ch = 0; ch < c; ++ch) {
+        const auto at = static_cast<size_t>(i * c + ch);
+        double y = d[static_cast<size_t>(ch)] * static_cast<double>(t.x[at]);
+        for (int k = 0; k < n; ++k) {
+          double& held = h[static_cast<size_t>(ch * n + k)];
+          held = std::exp(static_cast<double>(t.dt[at]) * a[static_cast<size_t>(ch * n + k)]) * held +
+                 static_cast<double>(t.dt[at]) * t.x[at] * t.b[static_cast<size_t>(i * n + k)];
+          y += held * t.c[static_cast<size_t>(i * n + k)];
+        }
+        want.push_back(y);
+      }
+    on_each([&] {
+      const Result got = run(t, start, {0, count});
+      expect_close(got.out, want, 2e-5);
+      expect_close(got.state, h, 1e-5);
+    });
+  }
+}
+
+TEST_F(Selective, ChunksAndNeighboursChangeNoBit) {
+  shape(70, 12);
+  const int count = 9, held = 70 * 12;
+  const Tokens t = tokens(count, 20), u = tokens(3, 40);
+  const auto start = draws(static_cast<size_t>(held), 9), other = draws(static_cast<size_t>(held), 10);
+  on_each([&] {
+    const Result whole = run(t, start, {0, count});
+    const Result first = run(cut(t, 0, 4), start, {0, 4});
+    const Result second = run(cut(t, 4, count), first.state, {0, count - 4});
+    expect_same(joined(first.out, second.out), whole.out);
+    expect_same(second.state, whole.state);
+    const Tokens both{joined(u.x, t.x), joined(u.dt, t.dt), joined(u.b, t.b), joined(u.c, t.c)};
+    const Result got = run(both, joined(joined(other, other), start), {0, 3, 3, 3 + count});
+    expect_same(part(got.out, 3, 3 + count, 70), whole.out);
+    expect_same(part(got.state, 1, 2, held), other);
+    expect_same(part(got.state, 2, 3, held), whole.state);
+  });
+}
+
+struct Delta : EveryBody {
+  int heads = 0, columns = 0, dim = 0;
+  void shape(int h, int k, int v) { heads = h, columns = k, dim = v; }
+  /// decay, read, write, key, query, value.
+  using Tokens = std::array<std::vector<float>, 6>;
+  int width(size_t i) const { return heads * (i == 5 ? dim : columns); }
+  Tokens tokens(int count, unsigned seed) const {
+    Tokens t;
+    for (size_t i = 0; i < 6; ++i)
+      t[i] = draws(static_cast<size_t>(count * width(i)), seed + static_cast<unsigned>(i), i == 1 || i == 2 ? 0.3f : 1.0f);
+    for (float& value : t[0]) value = 1.0f / (1.0f + std::exp(-value));
+    return t;
+  }
+  Tokens cut(const Tokens& t, int from, int to) const {
+    Tokens piece;
+    for (size_t i = 0; i < 6; ++i) piece[i] = part(t[i], from, to, width(i));
+    return piece;
+  }
+  Result run(const Tokens& t, const std::vector<float>& state, const std::vector<int>& offsets) const {
+    const int count = offsets.back(), rows = static_cast<int>(offsets.size()) - 1;
+    const auto at = [&](size_t i) { return of(t[i], {count, heads, i == 5 ? dim : columns}); };
+    return evaluated(delta_scan({at(0), at(1), at(2), at(3), at(4), at(5)}, of(state, {rows, heads, dim, columns}), offsets));
+  }
+};
+
+TEST_F(Delta, AgreesWithTheOracle) {
+  for (const auto& s : std::vector<std::array<int, 3>>{{2, 16, 8}, {3, 5, 7}, {1, 24, 2}}) {
+    shape(s[0], s[1], s[2]);
+    const int count = 7;
+    const Tokens t = tokens(count, 3);
+    const auto start = draws(static_cast<size_t>(heads * dim * columns), 9);
+    std::vector<double> state = wide(start), want;
+    for (int i = 0; i < count; ++i)
+      for (int h = 0; h < heads; ++h)
+        for (int p = 0; p < dim; ++p) {
+          double* row = &state[static_cast<size_t>((h * dim + p) * columns)];
+          const auto at = static_cast<size_t>((i * heads + h) * columns);
+          double change = 0, y = 0;
+          for (size_t n = 0; n < static_cast<size_t>(columns); ++n) change += row[n] * t[1][at + n];
+          for (size_t n = 0; n < static_cast<size_t>(columns); ++n) {
+            row[n] = row[n] * t[0][at + n] + change * t[2][at + n] +
+                     static_cast<double>(t[5][static_cast<size_t>((i * heads + h) * dim + p)]) * t[3][at + n];
+            y += row[n] * t[4][at + n];
+          }
+          want.push_back(y);
+        }
+    on_each([&] {
+      const Result got = run(t, start, {0, count});
+      expect_close(got.out, want, 1e-4);
+      expect_close(got.state, state, 3e-5);
+    });
+  }
+}
+
+TEST_F(Delta, ChunksAndNeighboursChangeNoBit) {
+  shape(3, 20, 6);
+  const int count = 9, held = 3 * 20 * 6;
+  const Tokens t = tokens(count, 20), u = tokens(3, 40);
+  const auto start = draws(static_cast<size_t>(held), 9), other = draws(static_cast<size_t>(held), 10);
+  on_each([&] {
+    const Result whole = run(t, start, {0, count});
+    for (const int at : {1, 4, 8}) {
+      const Result first = run(cut(t, 0, at), start, {0, at});
+      const Result second = run(cut(t, at, count), first.state, {0, count - at});
+      expect_same(joined(first.out, second.out), whole.out);
+      expect_same(second.state, whole.state);
+    }
+    Tokens both;
+    for (size_t i = 0; i < 6; ++i) both[i] = joined(u[i], t[i]);
+    const Result got = run(both, joined(joined(other, other), start), {0, 3, 3, 3 + count});
+    expect_same(part(got.out, 3, 3 + count, heads * dim), whole.out);
+    expect_same(part(got.state, 1, 2, held), other);
+    expect_same(part(got.state, 2, 3, held), whole.state);
+  });
+}
+
+struct Sum : EveryBody {
+  static Result run(const std::vector<float>& x, const std::vector<float>& decay, const std::vector<float>& state,
+                    const std::vector<int>& offsets, int channels) {
+    const int rows = static_cast<int>(offsets.size()) - 1;
+    return evaluated(gated_sum(of(x, {offsets.back(), channels}), of(decay, {offsets.back(), channels}),
+                               of(state, {rows, channels}), offsets));
+  }
+};
+
+TEST_F(Sum, AgreesWithTheOracleInChunksAndCompany) {
+  const int count = 9, channels = 13;
+  const auto x = draws(count * channels, 1), decay = draws(count * channels, 2, 0.5f), start = draws(channels, 3);
+  std::vector<double> h = wide(start), want;
+  for (size_t i = 0; i < count; ++i)
+    for (size_t c = 0; c < channels; ++c)
+      want.push_back(h[c] = h[c] * decay[i * channels + c] + static_cast<double>(x[i * channels + c]));
+  on_each([&] {
+    const Result whole = run(x, decay, start, {0, count}, channels);
+    expect_close(whole.out, want, 1e-5);
+    expect_close(whole.state, h, 1e-5);
+    const Result first = run(part(x, 0, 4, channels), part(decay, 0, 4, channels), start, {0, 4}, channels);
+    const Result second =
+        run(part(x, 4, count, channels), part(decay, 4, count, channels), first.state, {0, count - 4}, channels);
+    expect_same(joined(first.out, second.out), whole.out);
+    const Result both = run(joined(part(x, 0, 2, channels), x), joined(part(decay, 0, 2, channels), decay),
+                            joined(joined(start, start), start), {0, 2, 2, 2 + count}, channels);
+    expect_same(part(both.out, 2, 2 + count, channels), whole.out);
+    expect_same(part(both.state, 1, 2, channels), start);
+  });
+}
+
+TEST(Scans, ShapesAreChecked) {
+  const array x = mx::zeros({4, 8}), state = mx::zeros({1, 8}), d = mx::zeros({8});
+  EXPECT_THROW(gated_sum(x, mx::zeros({4, 7}), state, {0, 4}), Error);
+  EXPECT_THROW(gated_sum(x, x, mx::zeros({2, 8}), {0, 4}), Error);
+  EXPECT_THROW(gated_sum(x, x, state, {0, 3}), Error);
+  const array b = mx::zeros({4, 3}), a = mx::zeros({8, 3}), held = mx::zeros({1, 8, 3});
+  EXPECT_NO_THROW(selective_scan(x, x, a, b, b, d, held, {0, 4}));
+  EXPECT_THROW(selective_scan(x, x, mx::zeros({3, 8}), b, b, d, held, {0, 4}), Error);
+  EXPECT_THROW(selective_scan(x, x, a, b, mx::zeros({4, 2}), d, held, {0, 4}), Error);
+  const array k = mx::zeros({4, 2, 6}), v = mx::zeros({4, 2, 5}), s = mx::zeros({1, 2, 5, 6});
+  EXPECT_NO_THROW(delta_scan({k, k, k, k, k, v}, s, {0, 4}));
+  EXPECT_THROW(delta_scan({k, k, v, k, k, v}, s, {0, 4}), Error);
+  EXPECT_THROW(delta_scan({k, k, k, k, k, v}, mx::zeros({1, 2, 6, 5}), {0, 4}), Error);
 }
 
 }  // namespace

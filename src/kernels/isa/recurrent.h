@@ -30,12 +30,47 @@ struct ScanRow {
   int count, heads, head_dim, groups, state_dim;
 };
 
+struct SelectiveRow {
+  const float* x;       // [count, channels]
+  const float* dt;      // [count, channels]
+  const float* a;       // [channels, state_dim]
+  const float* b;       // [count, state_dim]
+  const float* c;       // [count, state_dim]
+  const float* d;       // [channels]
+  const float* before;  // [channels, state_dim]
+  float* out;           // [count, channels]
+  float* after;         // [channels, state_dim]
+  int count, channels, state_dim;
+};
+
+struct DeltaRow {
+  const float *decay, *read, *write, *key, *query;  // [count, heads, key_dim]
+  const float* value;                               // [count, heads, value_dim]
+  const float* before;                              // [heads, value_dim, key_dim]
+  float* out;                                       // [count, heads, value_dim]
+  float* after;                                     // [heads, value_dim, key_dim]
+  int count, heads, key_dim, value_dim;
+};
+
+struct SumRow {
+  const float* x;       // [count, channels]
+  const float* decay;   // [count, channels]
+  const float* before;  // [channels]
+  float* out;           // [count, channels]
+  float* after;         // [channels]
+  int count, channels;
+};
+
 inline constexpr int kConvBlock = 64;  // channels of one task
 
 struct RecurrentBodies {
   /// Channels block * kConvBlock and on.
   void (*conv)(const ConvRow& row, int block);
   void (*scan)(const ScanRow& row, int head);
+  /// Channels block * kConvBlock and on.
+  void (*selective)(const SelectiveRow& row, int block);
+  void (*delta)(const DeltaRow& row, int head);
+  void (*sum)(const SumRow& row);
 };
 
 const RecurrentBodies& recurrent_generic();

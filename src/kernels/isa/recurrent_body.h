@@ -93,6 +93,104 @@ void scan(const mlxcel::kernels::ScanRow& r, int head) {
   if (r.count == 0) memcpy(after, before, dim * states * sizeof(float));
 }
 
-constexpr mlxcel::kernels::RecurrentBodies kRecurrent{.conv = conv, .scan = scan};
+void selective(const mlxcel::kernels::SelectiveRow& r, int block) {
+  using mlxcel::kernels::kConvBlock;
+  const size_t channels = static_cast<size_t>(r.channels), states = static_cast<size_t>(r.state_dim);
+  const size_t first = static_cast<size_t>(block) * kConvBlock;
+  const size_t last = channels - first < kConvBlock ? channels : first + kConvBlock;
+  if (r.count == 0) memcpy(r.after + first * states, r.before + first * states, (last - first) * states * sizeof(float));
+  for (size_t t = 0; t < static_cast<size_t>(r.count); ++t) {
+    const float* const held = t == 0 ? r.before : r.after;
+    const float *b = r.b + t * states, *c = r.c + t * states;
+    for (size_t ch = first; ch < last; ++ch) {
+      const float dt = r.dt[t * channels + ch], x = r.x[t * channels + ch];
+      const F step = set1(dt), drive = set1(dt * x);
+      F total = zero();
+      for (size_t n = 0; n < states; n += kLanes) {
+        const int left = states - n < kLanes ? static_cast<int>(states - n) : kLanes;
+        const size_t at = ch * states + n;
+        const F decay = exponential(mul(step, load_part(r.a + at, left)));
+        const F h = fma(load_part(held + at, left), decay, mul(drive, load_part(b + n, left)));
+        store_part(r.after + at, h, left);
+        total = fma(h, load_part(c + n, left), total);
+      }
+      r.out[t * channels + ch] = sum(total) + r.d[ch] * x;
+    }
+  }
+}
+
+/// kRows rows of a head's matrix, one token further; y of each. The columns of a tail are zeros.
+template <int kRows>
+MLXCEL_INLINE void delta_rows(const float* before, float* after, const float* decay, const float* read,
+                              const float* write, const float* key, const float* query, const float* value,
+                              int columns, float* y) {
+  const size_t stride = static_cast<size_t>(columns);
+  F totals[kRows];
+  for (int p = 0; p < kRows; ++p) totals[p] = zero();
+  for (int n = 0; n < columns; n += kLanes) {
+    const int left = columns - n < kLanes ? columns - n : kLanes;
+    const F by = load_part(read + n, left);
+    for (int p = 0; p < kRows; ++p)
+      totals[p] = fma(load_part(before + static_cast<size_t>(p) * stride + static_cast<size_t>(n), left), by, totals[p]);
+  }
+  F change[kRows], fresh[kRows];
+  for (int p = 0; p < kRows; ++p) {
+    change[p] = set1(sum(totals[p]));
+    fresh[p] = set1(value[p]);
+    totals[p] = zero();
+  }
+  for (int n = 0; n < columns; n += kLanes) {
+    const int left = columns - n < kLanes ? columns - n : kLanes;
+    const F d = load_part(decay + n, left), w = load_part(write + n, left), k = load_part(key + n, left);
+    const F q = load_part(query + n, left);
+    for (int p = 0; p < kRows; ++p) {
+      const size_t at = static_cast<size_t>(p) * stride + static_cast<size_t>(n);
+      const F s = fma(change[p], w, fma(fresh[p], k, mul(load_part(before + at, left), d)));
+      store_part(after + at, s, left);
+      totals[p] = fma(s, q, totals[p]);
+    }
+  }
+  for (int p = 0; p < kRows; ++p) y[p] = sum(totals[p]);
+}
+
+void delta(const mlxcel::kernels::DeltaRow& r, int head) {
+  const size_t heads = static_cast<size_t>(r.heads), columns = static_cast<size_t>(r.key_dim);
+  const size_t dim = static_cast<size_t>(r.value_dim), h = static_cast<size_t>(head);
+  const float* before = r.before + h * dim * columns;
+  float* const after = r.after + h * dim * columns;
+  if (r.count == 0) memcpy(after, before, dim * columns * sizeof(float));
+  for (size_t t = 0; t < static_cast<size_t>(r.count); ++t) {
+    const size_t at = (t * heads + h) * columns;
+    const float* v = r.value + (t * heads + h) * dim;
+    float* y = r.out + (t * heads + h) * dim;
+    size_t p = 0;
+    for (; p + 4 <= dim; p += 4)
+      delta_rows<4>(before + p * columns, after + p * columns, r.decay + at, r.read + at, r.write + at, r.key + at,
+                    r.query + at, v + p, r.key_dim, y + p);
+    for (; p < dim; ++p)
+      delta_rows<1>(before + p * columns, after + p * columns, r.decay + at, r.read + at, r.write + at, r.key + at,
+                    r.query + at, v + p, r.key_dim, y + p);
+    before = after;
+  }
+}
+
+void gated_sum(const mlxcel::kernels::SumRow& r) {
+  const size_t channels = static_cast<size_t>(r.channels);
+  const float* held = r.before;
+  for (size_t t = 0; t < static_cast<size_t>(r.count); ++t) {
+    float* const out = r.out + t * channels;
+    for (size_t c = 0; c < channels; c += kLanes) {
+      const int left = channels - c < kLanes ? static_cast<int>(channels - c) : kLanes;
+      const F h = fma(load_part(r.decay + t * channels + c, left), load_part(held + c, left),
+                      load_part(r.x + t * channels + c, left));
+      store_part(out + c, h, left);
+    }
+    held = out;
+  }
+  memcpy(r.after, held, channels * sizeof(float));
+}
+
+constexpr mlxcel::kernels::RecurrentBodies kRecurrent{
+    .conv = conv, .scan = scan, .selective = selective, .delta = delta, .sum = gated_sum};
 
 }  // namespace

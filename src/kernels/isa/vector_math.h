@@ -57,8 +57,26 @@ MLXCEL_INLINE F gelu_tanh(F x) {
 
 MLXCEL_INLINE F silu(F x) { return div(x, add(set1(1.0f), exponential(negate(x)))); }
 
+/// (1 - e^-2x) / (1 + e^-2x), within 2e-7 of one.
+MLXCEL_INLINE F hyperbolic_tangent(F x) { return fma(set1(2.0f), sigmoid(add(x, x)), set1(-1.0f)); }
+
+/// log(1 + e^x) = max(x, 0) + log(1 + t), t = e^-|x|; the logarithm as 2 atanh(t / (2 + t)), of at most 1/3.
+MLXCEL_INLINE F softplus(F x) {
+  const F t = exponential(negate(magnitude(x)));
+  const F s = div(t, add(t, set1(2.0f))), square = mul(s, s);
+  F p = set1(1.0f / 15.0f);
+  p = fma(p, square, set1(1.0f / 13.0f));
+  p = fma(p, square, set1(1.0f / 11.0f));
+  p = fma(p, square, set1(1.0f / 9.0f));
+  p = fma(p, square, set1(1.0f / 7.0f));
+  p = fma(p, square, set1(1.0f / 5.0f));
+  p = fma(p, square, set1(1.0f / 3.0f));
+  p = fma(p, square, set1(1.0f));
+  return fma(add(s, s), p, where_less(x, zero(), zero(), x));
+}
+
 /// Codes of kernels::Activation.
-enum { kNone, kSilu, kGelu, kGeluTanh, kRelu, kRelu2 };
+enum { kNone, kSilu, kGelu, kGeluTanh, kRelu, kRelu2, kSigmoid, kTanh, kSoftplus, kExp };
 
 MLXCEL_INLINE F activated(F x, int kind) {
   switch (kind) {
@@ -74,6 +92,14 @@ MLXCEL_INLINE F activated(F x, int kind) {
       const F positive = where_less(x, zero(), zero(), x);
       return mul(positive, positive);
     }
+    case kSigmoid:
+      return sigmoid(x);
+    case kTanh:
+      return hyperbolic_tangent(x);
+    case kSoftplus:
+      return softplus(x);
+    case kExp:
+      return exponential(x);
     default:
       return x;
   }
