@@ -1,6 +1,11 @@
 #include "nn/layer_plan.h"
 
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
 #include "base/error.h"
+#include "nn/dims.h"
 
 namespace mlxcel {
 
@@ -28,6 +33,30 @@ LayerPlan LayerPlan::checked(const Config& config) const {
       fail(ErrorKind::bad_checkpoint, "{}: sliding layers need sliding_window, a positive number",
            config.where());
   return *this;
+}
+
+std::vector<std::string> listed_kinds(const Config& config, const char* key, int layers,
+                                      const std::vector<std::string>& known) {
+  if (!config.has(key)) return {};
+  auto kinds = config.get<std::vector<std::string>>(key);
+  if (static_cast<int>(kinds.size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} entries (num_hidden_layers), found {}",
+         config.where(), key, layers, kinds.size());
+  for (const auto& kind : kinds)
+    if (std::find(known.begin(), known.end(), kind) == known.end())
+      fail(ErrorKind::unsupported, "{}: {}: \"{}\" is not supported here: expected {}", config.where(), key,
+           kind, fmt::join(known, " or "));
+  return kinds;
+}
+
+std::vector<bool> full_attention_layers(const Config& config, int layers) {
+  const auto kinds = listed_kinds(config, "layer_types", layers, {"linear_attention", "full_attention"});
+  const int interval = kinds.empty() ? config.integer("full_attention_interval", 1, kMaxLayers, 4) : 1;
+  std::vector<bool> full;
+  for (int i = 0; i < layers; ++i)
+    full.push_back(kinds.empty() ? (i + 1) % interval == 0
+                                 : kinds[static_cast<size_t>(i)] == "full_attention");
+  return full;
 }
 
 }  // namespace mlxcel

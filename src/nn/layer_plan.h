@@ -35,4 +35,13 @@ class LayerPlan {
   int window_;
 };
 
+/// Each layer's kind as the config lists them under `key`, all of them known; empty where it has no such
+/// list.
+std::vector<std::string> listed_kinds(const Config& config, const char* key, int layers,
+                                      const std::vector<std::string>& known);
+
+/// Which layers have full attention among linear ones: layer_types ("linear_attention", "full_attention"),
+/// else every full_attention_interval-th.
+std::vector<bool> full_attention_layers(const Config& config, int layers);
+
 }  // namespace mlxcel

@@ -180,7 +180,7 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   const double theta = keys.anywhere("rope_theta", options.theta);
   if (!(theta > 1.0) || !std::isfinite(theta))
     fail(ErrorKind::bad_checkpoint, "{}: rope_theta: expected more than 1, found {}", config.where(), theta);
-  const double part = keys.anywhere("partial_rotary_factor", 1.0f);
+  const double part = keys.anywhere("partial_rotary_factor", options.part);
   if (!(part > 0.0 && part <= 1.0))
     fail(ErrorKind::bad_checkpoint, "{}: partial_rotary_factor: expected more than 0 and at most 1, found {}",
          config.where(), part);

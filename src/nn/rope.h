@@ -19,6 +19,7 @@ namespace mlxcel {
 
 struct RopeOptions {
   float theta = 10000.0f;       // where the config names none
+  float part = 1.0f;            // partial_rotary_factor where the config names none
   bool interleaved = false;     // pairs (2i, 2i+1) instead of (i, i + dims/2)
   std::string layer_type = {};  // which block of a rope_parameters table per layer type; empty: the only one
 };

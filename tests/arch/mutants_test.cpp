@@ -27,7 +27,7 @@ struct Mutant {
   std::vector<std::string> families;  // all of those that have such a part
 };
 
-const std::vector<std::string> kRotated = {"llama", "qwen2", "qwen3", "qwen3_moe", "gemma3_text"};
+const std::vector<std::string> kRotated = {"llama", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "qwen3_5", "lfm2"};
 const std::vector<std::string> kDecoders = {"llama", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "gpt2"};
 const std::vector<std::string> kWindowed = {"llama", "qwen2", "gemma3_text"};
 
@@ -41,7 +41,7 @@ const std::vector<Mutant>& mutants() {
       {"window one too narrow", kWindowed},
       {"score scale dropped", {"llama", "qwen2", "qwen3", "qwen3_moe", "gemma3_text", "gpt2", "bert"}},
       {"query heads reversed", kDecoders},
-      {"qk norm left out", {"qwen3", "qwen3_moe", "gemma3_text"}},
+      {"qk norm left out", {"qwen3", "qwen3_moe", "gemma3_text", "qwen3_5", "lfm2"}},
       {"bias dropped", {"llama", "qwen2", "gpt2", "bert"}},
       {"residual dropped", {"llama", "qwen2", "qwen3", "qwen3_moe", "gpt2", "bert"}},
       {"gate and up swapped", kRotated},
@@ -56,6 +56,11 @@ const std::vector<Mutant>& mutants() {
       {"expert weights renormalised wrongly", {"qwen3_moe"}},
       {"expert weights dropped", {"qwen3_moe"}},
       {"gated norm over the full width", {"mamba2"}},
+      {"memory never fades", {"qwen3_5"}},
+      {"delta rule without beta", {"qwen3_5"}},
+      {"delta rule without correction", {"qwen3_5"}},
+      {"output gate left out", {"qwen3_5"}},
+      {"gates of the convolution swapped", {"lfm2"}},
   };
   return list;
 }

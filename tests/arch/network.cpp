@@ -103,6 +103,12 @@ class With : public Wrapped {
   Weight extra_;
 };
 
+/// "conv1d" of "layers.3.mixer.conv1d.weight".
+std::string module_of(const std::string& name) {
+  const std::string path = name.substr(0, name.rfind('.'));
+  return path.substr(path.rfind('.') + 1);
+}
+
 class Quantised : public Wrapped {
  public:
   Quantised(std::shared_ptr<Source> source, int group)
@@ -110,7 +116,7 @@ class Quantised : public Wrapped {
 
   bool covers(const std::string& name, const Shape& shape) const {
     return shape.size() == 2 && shape.back() % format_.group_size == 0 &&
-           name.find("conv") == std::string::npos;
+           module_of(name).find("conv") == std::string::npos;
   }
   std::optional<WeightInfo> find(const std::string& name) const override {
     auto info = source_->find(name);

@@ -232,7 +232,9 @@ def rounded(array):
 def generate(name, case):
     config = {key: value for key, value in case["config"].items() if key not in case.get("drop", ())}
     encoder = config["model_type"] == "bert"
-    length = min(TOKENS, config.get("max_position_embeddings", TOKENS))
+    text = config.get("text_config", config)
+    length = min(TOKENS, text.get("max_position_embeddings", TOKENS))
+    vocabulary = case.get("below", text["vocab_size"])  # tokens of images begin there
 
     if case.get("oracle") == "mlx":
         tensors, fill = mlx_oracle.published_names(case, config)
@@ -245,7 +247,7 @@ def generate(name, case):
     # Rounding may not change which experts are chosen, or the comparison would mean nothing: the first tokens
     # that leave no near tie are taken.
     for seed in range(zlib.crc32(name.encode()), 1 << 33):
-        tokens = np.random.default_rng(seed).integers(0, config["vocab_size"], length).tolist()
+        tokens = np.random.default_rng(seed).integers(0, vocabulary, length).tolist()
         margins = []
         golden = run(case, config, tensors, fill, tokens, margins=margins)
         if margins and min(margins) <= 2e-3:
@@ -276,7 +278,7 @@ def generate(name, case):
         report.append(f"{variant} {moved:.1e}")
 
     # Positions and masks must matter, or the golden proves little.
-    changed = [(tokens[0] + 1) % config["vocab_size"], *tokens[1:]]
+    changed = [(tokens[0] + 1) % vocabulary, *tokens[1:]]
     reach = np.abs(run(case, config, tensors, fill, changed) - golden).max(-1)
     report.append(f"first token reaches {int(np.nonzero(reach > 1e-3)[0].max())}/{length - 1}")
     if config["model_type"] != "mamba2" and case.get("oracle") != "mlx" and not case.get("no_positions"):

@@ -1,0 +1,68 @@
+// Qwen3.5 and 3.6, dense and sparse, alone or inside a vision wrapper: Qwen3-Next's layers with their
+// projections apart. Images count positions on three axes; text has the same on each, so it rotates plainly.
+// Reference: transformers Qwen3_5ForCausalLM, Qwen3_5MoeForCausalLM.
+#include "models/kit.h"
+#include "models/wrapper.h"
+#include "nn/delta.h"
+#include "nn/gated_attention.h"
+
+namespace mlxcel {
+
+namespace {
+
+Decoder build(const Config& whole, const Weights& w) {
+  const Config c = text_config(whole);
+  auto d = Dims::from(c);
+  d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const auto delta = GatedDeltaOptions::from(c, d.hidden, eps);
+  const auto full = full_attention_layers(c, d.layers);
+  const GatedAttentionOptions attention{
+      .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
+  const auto mixer = [&](int i, const Weights& layer) {
+    return full[static_cast<size_t>(i)] ? Mixer(GatedAttention(layer / "self_attn", d, attention))
+                                        : Mixer(GatedDeltaMixer(layer / "linear_attn", delta));
+  };
+  const auto ffn = [&](const Weights& mlp) {
+    return Ffn(GatedMlp(mlp, d.hidden, c.integer("intermediate_size", 1, kMaxWidth), delta.activation));
+  };
+  const bool tied = c.get("tie_word_embeddings", whole.get("tie_word_embeddings", false));
+
+  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
+  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
+    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                      .mixer = mixer(i, layer),
+                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                      .ffn = ffn(layer / "mlp")});
+  model.finish(w.rms_norm("model.norm", d.hidden, eps),
+               make_head(w, "lm_head", "model.embed_tokens", model.embedding(), tie_if(tied)));
+  return model;
+}
+
+std::vector<Rule> weights(const Config&, const Source& source) {
+  auto rules = text_side_rules();
+  rules.push_back(drop("*mtp.*"));
+  rules.push_back(stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*"));
+  for (Rule& rule : centred_norm_rules(source)) rules.push_back(std::move(rule));
+  return rules;
+}
+
+}  // namespace
+
+Arch arch_qwen3_5() {
+  return {.model_types = {"qwen3_5", "qwen3_5_text"},
+          .gguf = {"qwen35"},
+          .reference = "transformers Qwen3_5ForCausalLM",
+          .build = build,
+          .weights = weights,
+          .tiny = R"({"model_type": "qwen3_5", "tie_word_embeddings": false, "text_config": {
+              "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
+              "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "hidden_act": "silu",
+              "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "attention_bias": false,
+              "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
+              "layer_types": ["linear_attention", "full_attention", "linear_attention"],
+              "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 24,
+              "linear_value_head_dim": 64, "linear_conv_kernel_dim": 3}})"};
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,19 @@
+// Models with towers beside the text (vision, audio), of which the text side is served: its family builds it
+// from text_config, its tensors lose the prefixes that exporters put before them, the towers' tensors are
+// left out. Thread: any.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/config.h"
+#include "checkpoint/rules.h"
+
+namespace mlxcel {
+
+/// text_config, or the whole config where there is no such block.
+Config text_config(const Config& config);
+
+/// To the names of a text model: "language_model.model.*" and "model.language_model.*" become "model.*".
+std::vector<Rule> text_side_rules();
+
+}  // namespace mlxcel

@@ -1,0 +1,71 @@
+// Gated delta rule mixer: a short convolution over q, k and v, a matrix memory per head that forgets by a
+// learned gate and corrects what a key recalled, a gated norm per head. Owner: value. Thread: model thread.
+// Shapes: x [tokens, hidden] -> [tokens, hidden]. Reference: transformers Qwen3NextGatedDeltaNet,
+// Qwen3_5GatedDeltaNet; Yang et al. 2024.
+#pragma once
+
+#include <vector>
+
+#include "checkpoint/config.h"
+#include "checkpoint/rules.h"
+#include "checkpoint/source.h"
+#include "nn/linear.h"
+#include "nn/weights.h"
+#include "state/step.h"
+
+namespace mlxcel {
+
+struct GatedDeltaOptions {
+  int hidden = 0;
+  int key_heads = 0;
+  int value_heads = 0;  // a multiple of key_heads; consecutive ones share a query and a key
+  int key_dim = 0;      // of a head
+  int value_dim = 0;
+  int taps = 4;
+  float eps = 1e-6f;  // of the gated norm
+  Activation activation = Activation::silu;
+  bool fused = false;  // in_proj_qkvz and in_proj_ba, a run of each key head after another
+
+  /// linear_num_key_heads, linear_num_value_heads, linear_key_head_dim, linear_value_head_dim,
+  /// linear_conv_kernel_dim, hidden_act.
+  static GatedDeltaOptions from(const Config& config, int hidden, float eps);
+};
+
+/// Reads in_proj_qkv, in_proj_z, in_proj_b, in_proj_a (or the fused two), conv1d, dt_bias, A_log, norm,
+/// out_proj.
+class GatedDeltaMixer {
+ public:
+  GatedDeltaMixer(const Weights& w, const GatedDeltaOptions& options);
+  array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+
+ private:
+  struct Streams {
+    array qkv, gate, beta, decay;  // [tokens, channels], [tokens, value width], [tokens, value_heads] each
+  };
+  Streams project(const array& x) const;
+
+  GatedDeltaOptions o_;
+  Linear in_, out_;
+  array conv_weight_;     // [channels, taps]
+  array dt_bias_, rate_;  // [value_heads]
+  array norm_weight_;     // [value_dim]
+  int conv_slot_, delta_slot_;
+};
+
+/// x / sqrt(sum x^2 + eps) * scale over the last axis.
+array l2_norm(const array& x, float eps, float scale = 1.0f);
+
+/// -e^x of a stored logarithm, on the host; under record() and plan() as it is.
+array negative_exp(const array& log);
+
+/// q, k [tokens, heads, key_dim] (normed), v [tokens, heads, value_dim], beta [tokens, heads], decay [tokens,
+/// heads] or [tokens, heads, key_dim] (logarithms, at most 0): the memory in `slot` takes them in, and
+/// answers the queries.
+array delta_rule(const array& q, const array& k, const array& v, const array& beta, const array& log_decay,
+                 Step& step, int slot);
+
+/// Published checkpoints of these families keep the norms over the model's width and over heads around zero,
+/// MLX's conversions around one: one is added where the convolutions are as published ([channels, 1, taps]).
+std::vector<Rule> centred_norm_rules(const Source& source);
+
+}  // namespace mlxcel
