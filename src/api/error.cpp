@@ -60,4 +60,10 @@ std::string print_error(const ApiError& error) {
   return out.take();
 }
 
+std::string print_plain_error(const ApiError& error) {
+  JsonWriter out;
+  out.begin_object().field("error", error.message).end_object();
+  return out.take();
+}
+
 }  // namespace mlxcel

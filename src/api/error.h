@@ -45,5 +45,7 @@ ApiError current_api_error();
 
 /// {"error": {"message", "type", "param", "code"}}
 std::string print_error(const ApiError& error);
+/// {"error": message}, Ollama's shape
+std::string print_plain_error(const ApiError& error);
 
 }  // namespace mlxcel

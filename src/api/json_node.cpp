@@ -8,7 +8,10 @@
 
 namespace mlxcel {
 
-using nlohmann::json;
+// In the order of the text: a template shows tools and arguments as their author wrote them.
+using json = nlohmann::ordered_json;
+
+constexpr size_t kMostMembers = 2048;  // of one object, whose names are looked up one by one
 
 struct JsonNode::Document {
   json root;
@@ -70,6 +73,9 @@ json parse_bounded(std::string_view text, const JsonLimits& limits) {
         const auto& name = parsed.get_ref<const std::string&>();
         if (!keys.back().insert(name).second) {
           fail_param(name.substr(0, 64), "JSON object has the key \"{}\" twice", name.substr(0, 64));
+        }
+        if (keys.back().size() > kMostMembers) {
+          fail(ErrorKind::invalid_request, "JSON object with more than {} members", kMostMembers);
         }
         break;
       }

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "app/notify.h"
 #include "app/serve_options.h"
 #include "base/log.h"
 #include "server/server.h"
@@ -43,8 +44,7 @@ log::Level level_of(const ServeFlags& flags) {
 }
 
 void set_up_log(const ServeFlags& flags) {
-  std::string path = flags.log_file;
-  if (const char* legacy = std::getenv("LLAMA_LOG_FILE"); path.empty() && legacy) path = legacy;
+  const std::string& path = flags.log_file;
   FILE* out = !flags.log_disable && !path.empty() ? open_log(path) : stdout;
   log::set_sink([out](log::Level, std::string_view line) {
     fmt::print(out, "{}\n", line);
@@ -105,11 +105,14 @@ int serve_command(int argc, char** argv, const char* program) {
   if (flags.service.aliases.empty()) flags.service.model_id = options.model.filename().string();
   if (flags.service.model_id.empty()) flags.service.model_id = options.model.parent_path().filename().string();
   flags.service.mlx_version = mlx::core::version();
+  flags.service.model_path = options.model.string();
+  flags.service.device = device_label();
 
   const Banner banner(flags);
   banner.line(version_line());
   banner.line(fmt::format("device: {}", device_label()));
   warn_open(flags, banner);
+  for (const auto& note : flags.notes) banner.line(note);
   if (flags.decode_guard) banner.line("warning: --decode-timeout 0: the guard of 300 seconds stays");
 
   // The server is declared before the engine can exist and ends after it: the engine's events run on its threads.
@@ -126,6 +129,7 @@ int serve_command(int argc, char** argv, const char* program) {
     return engine && engine->failure().has_value();
   });
   server.start();
+  notify_supervisor("STATUS=loading the model");
   log::info("server", "listening on {}, loading {}", server.address(), options.model.string());
 
   const std::shared_ptr<Engine> engine = Engine::load(options);
@@ -144,8 +148,10 @@ int serve_command(int argc, char** argv, const char* program) {
   }
   service.ready(engine);
   banner.line(fmt::format("ready on {}", server.address()));
+  notify_supervisor("READY=1");
 
   const bool well = server.wait();
+  notify_supervisor("STOPPING=1");
   if (!well) {
     fmt::print(stderr, "{}: the engine has stopped: {}\n", program, engine->failure().value_or("unknown reason"));
   }

@@ -23,6 +23,9 @@ struct ServeFlags {
   std::optional<int> verbosity;
   bool verbose = false, log_disable = false;
   bool decode_guard = false;   // --decode-timeout 0: the built-in 300 s stay
+  bool one_at_a_time = false;
+  std::vector<std::pair<std::string, std::string>> template_variables;  // name, JSON
+  std::vector<std::string> notes;   // to be said at start-up
 };
 
 /// Reads flags and their environment variables; checks all that needs no model. --help throws CLI::CallForHelp.

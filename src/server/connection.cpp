@@ -301,14 +301,14 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
     framing.keep_alive = false;
     exchange_ = std::make_shared<SocketExchange>(hub_, executor_, std::move(request), framing);
     const char* type = status == 503 ? "server_busy" : "invalid_request_error";
-    exchange_->respond(hub_.router.error_response({status, type, std::move(message), std::nullopt}));
+    exchange_->respond(hub_.router.error_response({status, type, std::move(message), std::nullopt}, exchange_->request()));
     co_await send_answer();
     co_await linger();
   }
 
   awaitable<void> refuse_crowd() {
     if constexpr (!kTls) {
-      const auto response = hub_.router.error_response({503, "server_busy", "too many connections", std::nullopt});
+      const auto response = hub_.router.error_response({503, "server_busy", "too many connections", std::nullopt}, HttpRequest());
       co_await write_all(fmt::format("HTTP/1.1 503 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
                                      "Retry-After: 1\r\nConnection: close\r\n\r\n{}",
                                      reason_phrase(503), response.body.size(), response.body));

@@ -20,6 +20,9 @@ namespace mlxcel {
 struct RowFigures {
   openai::TimingFigures timings;
   std::string finish;          // stop, length
+  std::string stop_string;     // which one ended it
+  int prompt_tokens = 0;
+  int slot = 0;
   uint32_t seed = 0;
 };
 
@@ -31,7 +34,15 @@ class AnswerWriter {
   virtual void begin() = 0;
   virtual void scored(size_t row, const std::vector<Draw>& prompt_tokens) = 0;
   virtual void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) = 0;
+  /// The row has its slot; comes before its first text.
+  virtual void placed(size_t, int) {}
   virtual void end(size_t row, const RowFigures& figures) = 0;
+  /// True when a row need not go on; asked after its text().
+  virtual bool satisfied(size_t) const { return false; }
+  /// Text that the model must go on from, as if it had written it (the end of a thought); asked after text().
+  virtual std::string forced(size_t) { return ""; }
+  /// The bytes that tell of an error inside an open stream; empty: the API's usual ones.
+  virtual std::string error_event(const ApiError&) { return ""; }
   /// After the last row's end.
   virtual void finish(const openai::Usage& usage, const openai::TimingFigures& totals) = 0;
 };
@@ -42,6 +53,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::vector<Request> rows;
     int prompt_tokens = 0;            // of all prompts, each counted once
     std::vector<std::string> stops;
+    bool may_force = false;           // keep what forced() needs
+    std::vector<std::string> marks;   // special tokens that appear in the text all the same
     std::unique_ptr<AnswerWriter> writer;
   };
   /// Submits every row or none: a throw leaves nothing behind.
@@ -52,12 +65,15 @@ class Generation : public std::enable_shared_from_this<Generation> {
   struct Row;
   Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange, Plan plan);
   void submit();
-  void on_event(size_t row, Event event, TimePoint at);
+  void submit_row(Engine& engine, size_t row, Request request);
+  void redirect(size_t row, const std::string& text);
+  void on_event(size_t row, int epoch, Event event, TimePoint at);
   void on_text(size_t row, TextEvent event);
   void end_row(size_t row, TextEnd& end);
   void abort(const std::string& reason);
   void fail_all(const ApiError& error);
   void cancel_rows();
+  void leave_slot(size_t row);
   void conclude(const std::string& finish, int status);
 
   const Router& router_;

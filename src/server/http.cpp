@@ -29,7 +29,9 @@ const char* reason_phrase(int status) {
     case 501: return "Not Implemented";
     case 503: return "Service Unavailable";
     case 504: return "Gateway Timeout";
+    case 409: return "Conflict";
     case 505: return "HTTP Version Not Supported";
+    case 529: return "Overloaded";
     default: return "Unknown";
   }
 }

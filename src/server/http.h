@@ -14,6 +14,9 @@ namespace mlxcel {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+/// Whose error shape and rules a route follows.
+enum class Dialect { openai, anthropic, ollama };
+
 struct HttpRequest {
   std::string method;
   std::string target;             // as sent
@@ -24,6 +27,7 @@ struct HttpRequest {
   std::string id;                 // X-Request-Id of the answer
   std::string key_label;          // first eight hex digits of the key's SHA-256; empty without keys
   std::string route;              // the pattern that matched, for metrics and logs
+  Dialect dialect = Dialect::openai;
   bool logged = false;            // somebody else writes this request's log line
 
   /// The first value of a header (lower-case name), or empty.

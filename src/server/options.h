@@ -27,6 +27,13 @@ struct ServerLimits {
   size_t blocking_jobs = 12;                // embeddings running and waiting
 };
 
+/// Of what is kept in memory for later requests.
+struct StoreLimits {
+  size_t entries = 1024;
+  size_t bytes = size_t{256} << 20;
+  double seconds = 3600;
+};
+
 struct TransportOptions {
   std::string host = "127.0.0.1";           // ends in .sock: a Unix socket
   int port = 8080;                          // 0: a free one
@@ -59,16 +66,30 @@ struct ServiceOptions {
   std::vector<std::string> aliases;         // accepted as well
   std::vector<std::string> tags;
   std::string api_prefix;
+  std::string store_root;                   // of models on disk, for lists; empty: the usual place
   std::string mlx_version;                  // for metrics
   SamplingFlags sampling;
   std::vector<std::string> reverse_prompts; // server-wide stop strings
   int predict = -1;                         // default output cap
   int ping_seconds = 30;
   bool metrics = false;
+  bool props = false;                       // POST /props
+  bool slots = true;                        // GET /slots
+  int parallel = 4;
+  std::string model_path;
+  std::string device;                       // as the banner says
+  bool embeddings_only = false, reranking_only = false;
   bool special = false;                     // special tokens appear in the text
   bool prefill_assistant = true;
+  std::string reasoning_format = "auto";    // none, deepseek, deepseek-legacy, auto
+  std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no
+  int reasoning_budget = -1;                // thinking tokens; -1: no limit
+  std::string reasoning_budget_message;     // before the end of a thought that was cut
+  bool skip_chat_parsing = false;           // everything goes to the content
   std::string chat_template;                // text; empty: the model's
   std::string chat_template_kwargs;         // JSON object; the request's win
+  StoreLimits responses;
+  StoreLimits conversations{256, size_t{64} << 20, 3600};
   AccessOptions access;
   ServerLimits limits;
   int max_rows = 0;                         // parallel rows plus queue places

@@ -3,17 +3,22 @@
 #include <algorithm>
 #include <cctype>
 
+#include "api/anthropic/error.h"
 #include "api/sse.h"
 #include "base/log.h"
 
 namespace mlxcel {
 namespace {
 
+/// "{…}" in a pattern stands for one segment that is not empty.
 bool matches(const std::string& pattern, const std::string& path) {
-  const auto brace = pattern.find("/{");
-  if (brace == std::string::npos) return pattern == path;
-  return path.size() > brace + 1 && path.compare(0, brace + 1, pattern, 0, brace + 1) == 0 &&
-         path.find('/', brace + 1) == std::string::npos;
+  const auto open = pattern.find('{');
+  if (open == std::string::npos) return pattern == path;
+  const std::string_view before = std::string_view(pattern).substr(0, open);
+  const std::string_view after = std::string_view(pattern).substr(pattern.find('}') + 1);
+  if (path.size() <= before.size() + after.size() || !path.starts_with(before) || !path.ends_with(after)) return false;
+  const auto segment = std::string_view(path).substr(before.size(), path.size() - before.size() - after.size());
+  return segment.find('/') == std::string_view::npos;
 }
 
 /// A client's own id is kept where it is harmless.
@@ -34,6 +39,12 @@ bool is_json_type(std::string_view value) {
 }
 
 }  // namespace
+
+Dialect dialect_of(const std::string& path) {
+  if (path.starts_with("/v1/messages")) return Dialect::anthropic;
+  if (path.starts_with("/api/")) return Dialect::ollama;
+  return Dialect::openai;
+}
 
 Router::Router(Service& service) : service_(service), access_(service.options().access) {}
 
@@ -69,6 +80,8 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
   request.id = request_id(request);
   const std::string allow = allowed_methods(request.path);
   request.route = "other";
+  const std::string& prefix = service_.options().api_prefix;
+  if (request.path.starts_with(prefix)) request.dialect = dialect_of(request.path.substr(prefix.size()));
   try {
     access_.check_origin(request);
     if (request.method == "OPTIONS") return access_.preflight(request, allow);
@@ -80,7 +93,8 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
       auto out = error_response({405, "invalid_request_error",
                                  fmt::format("{} is not allowed on {}; allowed: {}", request.method.substr(0, 32),
                                              request.path.substr(0, 200), allow),
-                                 std::nullopt});
+                                 std::nullopt},
+                                request);
       out.headers.emplace_back("Allow", allow);
       return out;
     }
@@ -88,12 +102,14 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
       refuse(503, "unavailable_error", "the server is shutting down");
     }
     const auto type = request.header("content-type");
-    if (request.method == "POST" && !type.empty() && !is_json_type(type)) {
+    // Ollama's own examples leave the type to curl, which then says it is a form.
+    const bool lenient = request.dialect == Dialect::ollama && type.starts_with("application/x-www-form-urlencoded");
+    if (request.method == "POST" && !type.empty() && !lenient && !is_json_type(type)) {
       refuse(415, "invalid_request_error", "Content-Type: expected application/json, found {}", type.substr(0, 100));
     }
   } catch (...) {
     const ApiError error = current_api_error();
-    auto out = error_response(error);
+    auto out = error_response(error, request);
     if (error.status == 401) out.headers.emplace_back("WWW-Authenticate", "Bearer");
     return out;
   }
@@ -123,23 +139,40 @@ void Router::handle(const std::shared_ptr<Exchange>& exchange) const {
       log::error("server", "{} {}: {}", request.id, request.route, error.message);
     }
     if (!exchange->answered()) {
-      exchange->respond(error_response(error));
+      exchange->respond(error_response(error, request));
     } else if (exchange->streaming()) {
-      service_.metrics().errors.add({error.type});
-      exchange->write(sse_event(print_error(error)));
+      exchange->write(error_event(error, request));
       exchange->close_stream();
     }
   }
 }
 
-HttpResponse Router::error_response(const ApiError& error) const {
+HttpResponse Router::error_response(const ApiError& error, const HttpRequest& request) const {
   service_.metrics().errors.add({error.type});
   if (error.type == "server_busy") service_.metrics().refused.add({"queue_full"});
   HttpResponse out;
   out.status = error.status;
-  out.body = print_error(error);
+  switch (request.dialect) {
+    case Dialect::openai: out.body = print_error(error); break;
+    case Dialect::anthropic:
+      out.body = anthropic::print_error(error, request.id);
+      out.status = anthropic::error_status(error);
+      out.headers.emplace_back("request-id", request.id);
+      break;
+    case Dialect::ollama: out.body = print_plain_error(error); break;
+  }
   if (error.status == 429 || error.type == "server_busy") out.headers.emplace_back("Retry-After", "1");
   return out;
+}
+
+std::string Router::error_event(const ApiError& error, const HttpRequest& request) const {
+  service_.metrics().errors.add({error.type});
+  switch (request.dialect) {
+    case Dialect::anthropic: return sse_named_event("error", anthropic::print_error(error, request.id));
+    case Dialect::ollama: return print_plain_error(error) + "\n";
+    case Dialect::openai: break;
+  }
+  return sse_event(print_error(error));
 }
 
 void Router::finish(const HttpRequest& request, HttpResponse& response) const {
@@ -162,6 +195,12 @@ void add_all_routes(Router& router) {
   add_chat_routes(router);
   add_completion_routes(router);
   add_embedding_routes(router);
+  add_message_routes(router);
+  add_ollama_chat_routes(router);
+  add_ollama_model_routes(router);
+  add_native_routes(router);
+  add_native_completion_routes(router);
+  add_response_routes(router);
 }
 
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names) {

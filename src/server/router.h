@@ -34,8 +34,10 @@ class Router {
 
   /// The exception in flight as an answer; only inside a catch block.
   ApiError error_in_flight() const;
-  /// An error answer; counts it.
-  HttpResponse error_response(const ApiError& error) const;
+  /// An error answer in the shape of the request's API; counts it.
+  HttpResponse error_response(const ApiError& error, const HttpRequest& request) const;
+  /// The same inside an open stream: the bytes to send before it closes.
+  std::string error_event(const ApiError& error, const HttpRequest& request) const;
   /// X-Request-Id and CORS; counts the request. Every answer passes here once.
   void finish(const HttpRequest& request, HttpResponse& response) const;
 
@@ -63,6 +65,12 @@ void add_metrics_routes(Router& router);
 void add_chat_routes(Router& router);
 void add_completion_routes(Router& router);
 void add_embedding_routes(Router& router);
+void add_message_routes(Router& router);
+void add_ollama_chat_routes(Router& router);
+void add_ollama_model_routes(Router& router);
+void add_native_routes(Router& router);
+void add_native_completion_routes(Router& router);
+void add_response_routes(Router& router);
 
 /// X-Mlxcel-Ignored-Fields of an answer.
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names);

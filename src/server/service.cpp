@@ -44,7 +44,9 @@ std::string random_id(const std::string& prefix) {
   return out;
 }
 
-Service::Service(ServiceOptions options) : options_(std::move(options)) { metrics_.start_unix = unix_seconds(); }
+Service::Service(ServiceOptions options) : options_(std::move(options)), slots_(options_.parallel),
+      responses_(options_.responses),
+      conversations_(options_.conversations) { metrics_.start_unix = unix_seconds(); }
 
 void Service::ready(std::shared_ptr<Engine> engine) {
   auto chat_template = engine->chat_template();

@@ -14,6 +14,8 @@
 #include "engine/engine.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/response_store.h"
+#include "server/slot_board.h"
 
 namespace mlxcel {
 
@@ -33,6 +35,7 @@ class Service {
   /// Null until ready().
   std::shared_ptr<Engine> engine() const;
   /// Throws Refusal 503 while loading or draining; 501 where `encoder` is not what the model is.
+  std::shared_ptr<Engine> engine_or_refuse() const { return require(); }
   std::shared_ptr<Engine> generator() const;
   std::shared_ptr<Engine> embedder() const;
   const std::shared_ptr<const ChatTemplate>& chat_template() const { return template_; }  // after ready()
@@ -48,6 +51,9 @@ class Service {
 
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
+  SlotBoard& slots() { return slots_; }
+  ResponseStore& responses() { return responses_; }
+  ResponseStore& conversations() { return conversations_; }
 
  private:
   std::shared_ptr<Engine> require() const;
@@ -61,6 +67,8 @@ class Service {
   SamplingFlags checkpoint_;      // generation_config.json or GGUF's sampling keys
   bool matryoshka_ = false;
   Metrics metrics_;
+  SlotBoard slots_;
+  ResponseStore responses_, conversations_;
 };
 
 /// A fresh id: `prefix` and 24 random letters and digits.

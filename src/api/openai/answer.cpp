@@ -15,7 +15,7 @@ void print_usage(JsonWriter& out, const Usage& usage) {
   out.field("prompt_tokens", usage.prompt_tokens).field("completion_tokens", usage.completion_tokens);
   out.field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
   out.key("prompt_tokens_details").begin_object().field("cached_tokens", usage.cached_tokens).end_object();
-  out.key("completion_tokens_details").begin_object().field("reasoning_tokens", 0);
+  out.key("completion_tokens_details").begin_object().field("reasoning_tokens", usage.reasoning_tokens);
   out.field("accepted_prediction_tokens", 0).field("rejected_prediction_tokens", 0).end_object();
   out.end_object();
 }

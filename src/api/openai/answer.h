@@ -21,6 +21,7 @@ struct Usage {
   int prompt_tokens = 0;
   int cached_tokens = 0;
   int completion_tokens = 0;
+  int reasoning_tokens = 0;
 };
 void print_usage(JsonWriter& out, const Usage& usage);
 

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "api/error.h"
+#include "api/output_form.h"
 
 namespace mlxcel::openai {
 namespace {
@@ -115,6 +116,7 @@ CompletionRequest parse_completion(std::string_view text, const Bounds& bounds) 
   out.logprobs = static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
   out.sampling = parse_sampling(body, bounds);
   out.stream = parse_stream(body);
+  out.form = parse_output_form(body);
   refuse_unsupported(body);
   out.echoed = parse_inert(body);
   if (const auto ping = body.integer("sse_ping_interval", -1, 86400)) out.ping_interval = static_cast<int>(*ping);

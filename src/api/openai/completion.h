@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/chat_spec.h"
 #include "api/openai/answer.h"
 #include "api/openai/sampling_fields.h"
 
@@ -25,6 +26,7 @@ struct CompletionRequest {
   bool echo = false;
   int logprobs = -1;
   SamplingFields sampling;
+  OutputForm form;
   StreamFields stream;
   EchoedFields echoed;
   std::optional<int> ping_interval;

@@ -145,20 +145,22 @@ TEST(Chat, LogitBias) {  // H18
 
 TEST(Chat, NothingIsSilentlyIgnored) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"("tools": [{"type": "function"}])", "400 tools"},
+      {R"("tools": [{"type": "function"}])", "400 tools[0].function"},
+      {R"("tools": [{"type": "function", "function": {"name": "a b"}}])", "400 tools[0].function.name"},
       {R"("functions": [])", "400 functions"},
       {R"("function_call": "auto")", "400 function_call"},
       {R"("tool_choice": "required")", "400 tool_choice"},
-      {R"("response_format": {"type": "json_object"})", "400 response_format"},
       {R"("response_format": {})", "400 response_format.type"},
-      {R"("grammar": "root ::= x")", "400 grammar"},
-      {R"("json_schema": {})", "400 json_schema"},
+      {R"("response_format": {"type": "json_schema"})", "400 response_format.schema"},
+      {R"("response_format": {"type": "json_object"}, "grammar": "root ::= x")", "400 grammar"},
+      {R"("json_schema": 5)", "400 json_schema"},
+      {R"("reasoning_format": "odd")", "400 reasoning_format"},
       {R"("typical_p": 0.5)", "400 typical_p"},
       {R"("mirostat": 2)", "400 mirostat"},
       {R"("samplers": ["top_k"])", "400 samplers"},
       {R"("dry_multiplier": 0.8)", "400 dry_multiplier"},
       {R"("lora": [{"id": 0, "scale": 1}])", "400 lora"},
-      {R"("thinking": {"type": "enabled"})", "400 thinking"},
+      {R"("thinking": "much")", "400 thinking"},
       {R"("return_progress": true)", "400 return_progress"},
       {R"("modalities": ["text", "audio"])", "501 modalities[1]"},
       {R"("audio": {"voice": "x"})", "400 audio"}};
@@ -172,7 +174,7 @@ TEST(Chat, NothingIsSilentlyIgnored) {
 
 TEST(Chat, TemplateVariables) {
   EXPECT_EQ(parse_chat(chat_with(R"("enable_thinking": false, "chat_template_kwargs": {"a": [1]})"), kBounds).template_kwargs_json,
-            R"({"a":[1],"enable_thinking":false})");
+            R"({"a":[1],"enable_thinking":false,"thinking":false})");
   EXPECT_EQ(merge_objects(R"({"a":1,"b":2})", R"({"b":3})"), R"({"b":3,"a":1})");
   EXPECT_EQ(merge_objects("", ""), "");
   EXPECT_EQ(chat_refusal(chat_with(R"("continue_final_message": true)")), "400 continue_final_message");
@@ -182,7 +184,7 @@ TEST(Chat, Prints) {
   const Identity identity{"chatcmpl-1", 5, "m", "fp"};
   ChatAnswer answer;
   answer.identity = identity;
-  answer.choices.push_back({0, "Hi", "stop", true, {{"H", -0.5f, {{"H", -0.5f}, {"\xF0\x9F", -1.0f}}}}});
+  answer.choices.push_back({0, "Hi", "", {}, "stop", true, {{"H", -0.5f, {{"H", -0.5f}, {"\xF0\x9F", -1.0f}}}}});
   answer.usage = {3, 0, 1};
   const auto node = JsonNode::parse(print_chat(answer));
   EXPECT_EQ(node.string("object"), "chat.completion");

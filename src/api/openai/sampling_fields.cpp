@@ -65,32 +65,6 @@ void only_empty(const JsonNode& body, std::string_view key) {
   if (node->size() != 0) fail_param(std::string(key), "{}: not supported yet", key);
 }
 
-void check_tools(const JsonNode& body) {
-  if (body.has("functions")) fail_param("functions", "functions: not supported; `tools` is its successor");
-  if (body.has("function_call")) {
-    fail_param("function_call", "function_call: not supported; `tool_choice` is its successor");
-  }
-  only_empty(body, "tools");
-  if (const auto choice = body.find("tool_choice")) {
-    const bool harmless = choice->kind() == JsonKind::string && (choice->string() == "none" || choice->string() == "auto");
-    if (!harmless) fail_param("tool_choice", "tool_choice: not supported yet; only \"none\" and \"auto\"");
-  }
-  body.boolean("parallel_tool_calls");
-}
-
-void check_response_format(const JsonNode& body) {
-  refused(body, "grammar");
-  refused(body, "json_schema");
-  const auto format = body.find("response_format");
-  if (!format) return;
-  if (format->kind() != JsonKind::object) format->wrong("an object");
-  const auto type = format->string("type");
-  if (!type) fail_param("response_format.type", "response_format.type: expected a string");
-  if (*type != "text") {
-    fail_param("response_format", "response_format: type \"{}\" is not supported yet; only \"text\"", type->substr(0, 64));
-  }
-}
-
 }  // namespace
 
 std::optional<uint32_t> fold_seed(int64_t seed) {
@@ -159,8 +133,6 @@ StreamFields parse_stream(const JsonNode& body) {
 }
 
 void refuse_unsupported(const JsonNode& body) {
-  check_tools(body);
-  check_response_format(body);
   // Samplers whose stage is not built yet: off is honoured by doing nothing, their settings then mean nothing.
   only_off(body, "top_n_sigma", 0);
   only_off(body, "typical_p", 1);
@@ -188,15 +160,10 @@ void refuse_unsupported(const JsonNode& body) {
   only_off(body, "max_pattern_size", 0);
   only_off(body, "min_pattern_size", 0);
   only_off(body, "min_count", 0);
-  for (const char* key : {"thinking", "reasoning", "thinking_token_budget", "thinking_budget_tokens",
-                          "preserve_thinking", "max_denoising_steps", "diffusion_threshold", "diffusion_sampler",
+  for (const char* key : {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler",
                           "diffusion_min_canvas_length", "diffusion_max_canvas_length", "diffusion_full_canvas",
                           "web_search_options", "audio"}) {
     refused(body, key);
-  }
-  if (const auto format = body.string("reasoning_format"); format && *format != "none" && *format != "auto") {
-    fail_param("reasoning_format", "reasoning_format: \"{}\" is not supported yet; only \"none\" and \"auto\"",
-               format->substr(0, 64));
   }
   if (const auto modalities = body.find("modalities")) {
     for (const auto& item : modalities->items()) {

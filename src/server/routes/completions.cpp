@@ -187,6 +187,9 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
   const auto engine = service.generator();
   const CompletionRequest request = openai::parse_completion(http.body, service.bounds(*engine));
 
+  if (request.form.kind != OutputForm::Kind::free) {
+    fail_param(request.form.param, "{}: constrained answers are not supported yet", request.form.param);
+  }
   Request row;
   row.sampling = service.sampling(request.sampling);
   row.sampling.logprobs = request.logprobs;
