@@ -25,20 +25,20 @@ struct OutputForm {
   enum class Kind { free, json_object, json_schema, regex, gbnf, lark };
   Kind kind = Kind::free;
   std::string source;
-  std::string param;      // the field it came from
+  std::string param;  // the field it came from
   bool strict = false;
 };
 
 struct ChatSpec {
-  std::string messages_json;          // normalised to OpenAI's form
+  std::string messages_json;  // normalised to OpenAI's form
   std::string messages_param = "messages";
-  std::string tools_json;             // OpenAI's form; empty: none
+  std::string tools_json;  // OpenAI's form; empty: none
   std::vector<std::string> tool_names;
   ToolChoice tool_choice = ToolChoice::automatic;
   std::string named_tool;
   bool parallel_calls = true;
-  bool last_is_assistant = false;     // a prefix to go on from, where the server or the request says so
-  std::string last_content;           // of that turn
+  bool last_is_assistant = false;  // a prefix to go on from, where the server or the request says so
+  std::string last_content;        // of that turn
   std::optional<bool> add_generation_prompt, continue_final_message;
   std::string template_kwargs_json;   // object or empty
   std::string reasoning_format;       // empty: the server's
@@ -46,11 +46,11 @@ struct ChatSpec {
   OutputForm form;
   std::optional<int> max_tokens;
   int n = 1;
-  int logprobs = -1;                  // -1: none; k: that many rivals
+  int logprobs = -1;  // -1: none; k: that many rivals
   openai::SamplingFields sampling;
   std::vector<Warning> warnings;
-  std::optional<int> ping_interval;   // seconds, -1 off
-  std::vector<std::string> ignored;   // names nobody knows
+  std::optional<int> ping_interval;  // seconds, -1 off
+  std::vector<std::string> ignored;  // names nobody knows
 };
 
 }  // namespace mlxcel

@@ -29,7 +29,8 @@ ApiError to_api_error(const Error& error) {
       break;
     case ErrorKind::bad_checkpoint:
     case ErrorKind::out_of_memory:
-    case ErrorKind::internal: break;
+    case ErrorKind::internal:
+      break;
   }
   return out;
 }

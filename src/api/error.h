@@ -34,8 +34,8 @@ template <class... Args>
 
 /// The same, naming the field.
 template <class... Args>
-[[noreturn]] void refuse_param(int status, const char* type, std::string param, fmt::format_string<Args...> text,
-                               Args&&... args) {
+[[noreturn]] void refuse_param(int status, const char* type, std::string param,
+                               fmt::format_string<Args...> text, Args&&... args) {
   throw Refusal(ApiError{status, type, fmt::format(text, std::forward<Args>(args)...), std::move(param)});
 }
 

@@ -14,7 +14,8 @@ std::string bounded(std::string text, size_t most, const std::string& path) {
 }
 
 std::string schema_text(const JsonNode& schema) {
-  if (schema.kind() != JsonKind::object && schema.kind() != JsonKind::boolean) schema.wrong("a JSON schema (an object)");
+  if (schema.kind() != JsonKind::object && schema.kind() != JsonKind::boolean)
+    schema.wrong("a JSON schema (an object)");
   return bounded(schema.dump(), kMaxSchema, schema.path());
 }
 
@@ -58,7 +59,8 @@ OutputForm parse_format_object(const JsonNode& node) {
     if (*type == "grammar") {
       const auto syntax = node.string("syntax").value_or("gbnf");
       if (syntax != "gbnf" && syntax != "lark") {
-        fail_param(node.path() + ".syntax", "{}.syntax: expected gbnf or lark, found \"{}\"", node.path(), syntax.substr(0, 64));
+        fail_param(node.path() + ".syntax", "{}.syntax: expected gbnf or lark, found \"{}\"", node.path(),
+                   syntax.substr(0, 64));
       }
       out.kind = syntax == "lark" ? OutputForm::Kind::lark : OutputForm::Kind::gbnf;
     }
@@ -66,8 +68,9 @@ OutputForm parse_format_object(const JsonNode& node) {
     out.source = bounded(*text, kMaxGrammar, out.param);
     return out;
   }
-  fail_param(node.path() + ".type", "{}.type: expected text, json_object, json_schema, regex or grammar, found \"{}\"",
-             node.path(), type->substr(0, 64));
+  fail_param(node.path() + ".type",
+             "{}.type: expected text, json_object, json_schema, regex or grammar, found \"{}\"", node.path(),
+             type->substr(0, 64));
 }
 
 OutputForm parse_output_form(const JsonNode& body) {
@@ -93,7 +96,8 @@ std::string parse_reasoning_format(const JsonNode& body) {
   const auto format = body.string("reasoning_format");
   if (!format) return "";
   if (*format != "none" && *format != "deepseek" && *format != "deepseek-legacy" && *format != "auto") {
-    fail_param("reasoning_format", "reasoning_format: expected none, deepseek, deepseek-legacy or auto, found \"{}\"",
+    fail_param("reasoning_format",
+               "reasoning_format: expected none, deepseek, deepseek-legacy or auto, found \"{}\"",
                format->substr(0, 64));
   }
   return *format;
@@ -101,10 +105,12 @@ std::string parse_reasoning_format(const JsonNode& body) {
 
 std::optional<int> parse_thought_budget(const JsonNode& body) {
   for (const char* key : {"thinking_token_budget", "thinking_budget_tokens"}) {
-    if (const auto budget = body.integer(key, -1, INT32_MAX); budget && *budget >= 0) return static_cast<int>(*budget);
+    if (const auto budget = body.integer(key, -1, INT32_MAX); budget && *budget >= 0)
+      return static_cast<int>(*budget);
   }
   if (const auto thinking = body.find("thinking"); thinking && thinking->kind() == JsonKind::object) {
-    if (const auto budget = thinking->integer("budget_tokens", 0, INT32_MAX)) return static_cast<int>(*budget);
+    if (const auto budget = thinking->integer("budget_tokens", 0, INT32_MAX))
+      return static_cast<int>(*budget);
   }
   return std::nullopt;
 }

@@ -12,7 +12,8 @@ namespace mlxcel {
 
 /// response_format, or the native spellings grammar and json_schema; two of them are refused.
 OutputForm parse_output_form(const JsonNode& body);
-/// {"type": "json_schema", …} under `node`; the schema may stand beside the type (Responses) or in json_schema (chat).
+/// {"type": "json_schema", …} under `node`; the schema may stand beside the type (Responses) or in
+/// json_schema (chat).
 OutputForm parse_format_object(const JsonNode& node);
 /// none, deepseek, deepseek-legacy, auto; empty where the request does not say.
 std::string parse_reasoning_format(const JsonNode& body);

@@ -22,10 +22,12 @@ void print_plain(JsonWriter& out, std::string_view role, const std::string& cont
 
 std::string instruction(const std::string& tools_json) {
   std::string out =
-      "# Tools\n\nYou may call functions to help with the user's request. Their signatures, as JSON, are:\n<tools>";
+      "# Tools\n\nYou may call functions to help with the user's request. Their signatures, as JSON, "
+      "are:\n<tools>";
   for (const auto& tool : JsonNode::parse(tools_json).items()) out += "\n" + tool.dump();
   out +=
-      "\n</tools>\n\nFor each call, write one JSON object with the function's name and its arguments inside tags:\n"
+      "\n</tools>\n\nFor each call, write one JSON object with the function's name and its arguments inside "
+      "tags:\n"
       "<tool_call>\n{\"name\": <function name>, \"arguments\": <arguments as an object>}\n</tool_call>";
   return out;
 }
@@ -36,7 +38,8 @@ std::string print_warnings(const std::vector<Warning>& warnings) {
   if (warnings.empty()) return "";
   JsonWriter out;
   out.begin_array();
-  for (const auto& w : warnings) out.begin_object().field("type", w.type).field("message", w.message).end_object();
+  for (const auto& w : warnings)
+    out.begin_object().field("type", w.type).field("message", w.message).end_object();
   out.end_array();
   return out.take();
 }
@@ -45,7 +48,8 @@ void check_tool_name(const std::string& name, const std::string& path) {
   const bool fine = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
     return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-';
   });
-  if (!fine) fail_param(path, "{}: expected 1 to 64 letters, digits, _ or -, found \"{}\"", path, name.substr(0, 80));
+  if (!fine)
+    fail_param(path, "{}: expected 1 to 64 letters, digits, _ or -, found \"{}\"", path, name.substr(0, 80));
 }
 
 std::string print_function_tool(const std::string& name, const std::optional<std::string>& description,
@@ -53,7 +57,8 @@ std::string print_function_tool(const std::string& name, const std::optional<std
   JsonWriter out;
   out.begin_object().field("type", "function").key("function").begin_object().field("name", name);
   if (description) out.field("description", *description);
-  out.key("parameters").raw(parameters_json.empty() ? R"({"type":"object","properties":{}})" : parameters_json);
+  out.key("parameters")
+      .raw(parameters_json.empty() ? R"({"type":"object","properties":{}})" : parameters_json);
   out.end_object().end_object();
   return out.take();
 }
@@ -68,12 +73,14 @@ void parse_tools(const JsonNode& body, ChatSpec& spec) {
   out.begin_array();
   if (const auto tools = body.find("tools")) {
     if (tools->kind() != JsonKind::array) tools->wrong("an array of tools");
-    if (tools->size() > kMaxTools) fail_param("tools", "tools: at most {}, found {}", kMaxTools, tools->size());
+    if (tools->size() > kMaxTools)
+      fail_param("tools", "tools: at most {}, found {}", kMaxTools, tools->size());
     for (const auto& tool : tools->items()) {
       if (tool.kind() != JsonKind::object) tool.wrong("an object with type and function");
       const auto type = tool.string("type").value_or("function");
       if (type != "function") {
-        fail_param(tool.path() + ".type", "{}.type: expected \"function\", found \"{}\"", tool.path(), type.substr(0, 64));
+        fail_param(tool.path() + ".type", "{}.type: expected \"function\", found \"{}\"", tool.path(),
+                   type.substr(0, 64));
       }
       const auto function = tool.find("function");
       if (!function) fail_param(tool.path() + ".function", "{}.function: expected an object", tool.path());
@@ -81,9 +88,11 @@ void parse_tools(const JsonNode& body, ChatSpec& spec) {
       if (!name) fail_param(function->path() + ".name", "{}.name: expected a string", function->path());
       check_tool_name(*name, function->path() + ".name");
       const auto parameters = function->find("parameters");
-      if (parameters && parameters->kind() != JsonKind::object) parameters->wrong("a JSON schema (an object)");
+      if (parameters && parameters->kind() != JsonKind::object)
+        parameters->wrong("a JSON schema (an object)");
       function->boolean("strict");
-      out.raw(print_function_tool(*name, function->string("description"), parameters ? parameters->dump() : ""));
+      out.raw(
+          print_function_tool(*name, function->string("description"), parameters ? parameters->dump() : ""));
       spec.tool_names.push_back(*name);
     }
   }
@@ -92,10 +101,13 @@ void parse_tools(const JsonNode& body, ChatSpec& spec) {
   if (const auto choice = body.find("tool_choice")) {
     if (choice->kind() == JsonKind::string) {
       const auto word = choice->string();
-      if (word == "none") spec.tool_choice = ToolChoice::none;
-      else if (word == "required" || word == "any") spec.tool_choice = ToolChoice::required;
+      if (word == "none")
+        spec.tool_choice = ToolChoice::none;
+      else if (word == "required" || word == "any")
+        spec.tool_choice = ToolChoice::required;
       else if (word != "auto") {
-        fail_param("tool_choice", "tool_choice: expected auto, none, required or a function, found \"{}\"", word.substr(0, 64));
+        fail_param("tool_choice", "tool_choice: expected auto, none, required or a function, found \"{}\"",
+                   word.substr(0, 64));
       }
     } else if (choice->kind() == JsonKind::object) {
       const auto function = choice->find("function");
@@ -117,7 +129,8 @@ void settle_tools(ChatSpec& spec, const std::string& choice_path) {
     fail_param("tools", "tools: two tools are named {}", *twice);
   }
   const bool forced = spec.tool_choice == ToolChoice::required || spec.tool_choice == ToolChoice::named;
-  if (forced && spec.tool_names.empty()) fail_param(choice_path, "{}: there are no tools to choose from", choice_path);
+  if (forced && spec.tool_names.empty())
+    fail_param(choice_path, "{}: there are no tools to choose from", choice_path);
   if (spec.tool_choice == ToolChoice::none) {
     spec.tools_json.clear();
     return;
@@ -162,7 +175,8 @@ std::string with_tool_instruction(const std::string& messages_json, const std::s
         JsonWriter body;
         body.begin_object().field("name", function->string("name").value_or("")).key("arguments");
         body.raw(arguments ? arguments->dump() : "{}").end_object();
-        content += std::string(content.empty() ? "" : "\n") + "<tool_call>\n" + body.take() + "\n</tool_call>";
+        content +=
+            std::string(content.empty() ? "" : "\n") + "<tool_call>\n" + body.take() + "\n</tool_call>";
       }
       print_plain(out, role, content);
     } else if (role == "tool" || role == "function") {
@@ -184,8 +198,10 @@ std::vector<std::string> late_system_texts(const std::string& messages_json) {
   bool others = false;
   for (const auto& message : JsonNode::parse(messages_json).items()) {
     const auto role = message.string("role").value_or("");
-    if (role != "system") others = true;
-    else if (others && !content_of(message).empty()) out.push_back(content_of(message));
+    if (role != "system")
+      others = true;
+    else if (others && !content_of(message).empty())
+      out.push_back(content_of(message));
   }
   return out;
 }
@@ -220,7 +236,8 @@ std::string with_folded_system(const std::string& messages_json) {
   if (!pending.empty()) turns.push_back({"user", pending, "", true});
   JsonWriter out;
   out.begin_array();
-  for (const auto& turn : turns) turn.changed ? print_plain(out, turn.role, turn.content) : void(out.raw(turn.json));
+  for (const auto& turn : turns)
+    turn.changed ? print_plain(out, turn.role, turn.content) : void(out.raw(turn.json));
   out.end_array();
   return out.take();
 }

@@ -1,5 +1,5 @@
-// Tools as OpenAI's chat spells them, and the reply format's own instruction where a template cannot render them.
-// Thread: any. Failure: invalid_request naming the field.
+// Tools as OpenAI's chat spells them, and the reply format's own instruction where a template cannot render
+// them. Thread: any. Failure: invalid_request naming the field.
 #pragma once
 
 #include <string>
@@ -21,10 +21,11 @@ void settle_tools(ChatSpec& spec, const std::string& choice_path);
 std::string print_function_tool(const std::string& name, const std::optional<std::string>& description,
                                 const std::string& parameters_json);
 
-/// For a template that knows no tools: the tools as an instruction in the first system message (else the last user
-/// message), calls in the history as <tool_call> text, results as <tool_response>. Both in Hermes' form.
+/// For a template that knows no tools: the tools as an instruction in the first system message (else the last
+/// user message), calls in the history as <tool_call> text, results as <tool_response>. Both in Hermes' form.
 std::string with_tool_instruction(const std::string& messages_json, const std::string& tools_json);
-/// For a template that refuses or drops system turns in mid-conversation: each goes into the user turn after it.
+/// For a template that refuses or drops system turns in mid-conversation: each goes into the user turn after
+/// it.
 std::string with_folded_system(const std::string& messages_json);
 /// The contents of system turns that come after another turn.
 std::vector<std::string> late_system_texts(const std::string& messages_json);

@@ -22,7 +22,7 @@ namespace {
 /// The log's file: mode 0600, never a symlink or a folder; opened while arguments are checked.
 FILE* open_log(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-  struct stat info {};
+  struct stat info{};
   if (fd < 0 || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     if (fd >= 0) ::close(fd);
     throw UsageError(fmt::format("--log-file {}: not a file that can be written", path));
@@ -92,6 +92,13 @@ EngineOptions server_engine_options(const ServeFlags& flags) {
   options.max_token_gap_ms = flags.max_token_gap;
   options.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
   options.pooling = flags.pooling;
+  options.max_per_key = static_cast<size_t>(flags.max_per_key);
+  options.prompt_cache = flags.prompt_cache;
+  options.prompt_cache_bytes = flags.prompt_cache_bytes;
+  if (options.prompt_cache_bytes == 0 && flags.prompt_cache_mib > 0)
+    options.prompt_cache_bytes = static_cast<size_t>(flags.prompt_cache_mib) << 20;
+  options.prompt_lookup = flags.prompt_lookup;
+  options.draft_tokens = flags.draft_tokens;
   return options;
 }
 
@@ -103,7 +110,8 @@ int serve_command(int argc, char** argv, const char* program) {
   EngineOptions options = server_engine_options(flags);
   options.model = resolve(flags.model);
   if (flags.service.aliases.empty()) flags.service.model_id = options.model.filename().string();
-  if (flags.service.model_id.empty()) flags.service.model_id = options.model.parent_path().filename().string();
+  if (flags.service.model_id.empty())
+    flags.service.model_id = options.model.parent_path().filename().string();
   flags.service.mlx_version = mlx::core::version();
   flags.service.model_path = options.model.string();
   flags.service.device = device_label();
@@ -115,7 +123,8 @@ int serve_command(int argc, char** argv, const char* program) {
   for (const auto& note : flags.notes) banner.line(note);
   if (flags.decode_guard) banner.line("warning: --decode-timeout 0: the guard of 300 seconds stays");
 
-  // The server is declared before the engine can exist and ends after it: the engine's events run on its threads.
+  // The server is declared before the engine can exist and ends after it: the engine's events run on its
+  // threads.
   Service service(flags.service);
   Router router(service);
   add_all_routes(router);
@@ -153,7 +162,8 @@ int serve_command(int argc, char** argv, const char* program) {
   const bool well = server.wait();
   notify_supervisor("STOPPING=1");
   if (!well) {
-    fmt::print(stderr, "{}: the engine has stopped: {}\n", program, engine->failure().value_or("unknown reason"));
+    fmt::print(stderr, "{}: the engine has stopped: {}\n", program,
+               engine->failure().value_or("unknown reason"));
   }
   service.release();
   return well ? 0 : 1;

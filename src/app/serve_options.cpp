@@ -15,6 +15,7 @@
 #include "api/openai/sampling_fields.h"
 #include "app/flags/flag.h"
 #include "server/access.h"
+#include "server/router.h"
 
 namespace mlxcel::app {
 namespace {
@@ -49,7 +50,8 @@ void collect_keys(ServeFlags& flags, const FlagState& raw) {
     std::stringstream lines(read_text(file, "--api-key-file"));
     for (std::string line; std::getline(lines, line);) {
       line = line.substr(0, line.find('#'));
-      while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r')) line.pop_back();
+      while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r'))
+        line.pop_back();
       if (!line.empty()) keys.push_back(line);
     }
   }
@@ -77,18 +79,21 @@ void check(ServeFlags& flags, const FlagState& raw) {
   auto& service = flags.service;
   auto& transport = flags.transport;
   if (!raw.hf_repo.empty()) flags.model.model = raw.hf_repo;
-  if (flags.model.model.empty()) throw UsageError("-m, --model is required: a folder, a .gguf file, or owner/name");
+  if (flags.model.model.empty())
+    throw UsageError("-m, --model is required: a folder, a .gguf file, or owner/name");
   checked_reference(flags.model);
   if (flags.parallel == -1) flags.parallel = 4;
   if (flags.one_at_a_time) flags.parallel = 1;
   if (flags.parallel == 0) throw UsageError("--parallel 0: expected at least 1");
-  if (flags.model.context < 0) throw UsageError(fmt::format("--ctx-size {}: expected 0 or more", flags.model.context));
+  if (flags.model.context < 0)
+    throw UsageError(fmt::format("--ctx-size {}: expected 0 or more", flags.model.context));
   if (flags.model.context > 0) {
     // The flag is a total; a slot gets its share.
     const int share = flags.model.context / flags.parallel;
     if (share < 512) {
-      throw UsageError(fmt::format("--ctx-size {}: {} tokens for each of {} slots, expected at least 512 each",
-                                   flags.model.context, share, flags.parallel));
+      throw UsageError(
+          fmt::format("--ctx-size {}: {} tokens for each of {} slots, expected at least 512 each",
+                      flags.model.context, share, flags.parallel));
     }
     flags.model.context = share;
   }
@@ -97,9 +102,12 @@ void check(ServeFlags& flags, const FlagState& raw) {
   }
   if (!service.api_prefix.empty()) {
     while (service.api_prefix.ends_with('/')) service.api_prefix.pop_back();
-    const bool plain = service.api_prefix.empty() || (service.api_prefix.starts_with('/') &&
-                       service.api_prefix.find_first_of(" ?#%{}") == std::string::npos);
-    if (!plain) throw UsageError(fmt::format("--api-prefix {}: expected a plain path such as /llm", service.api_prefix));
+    const bool plain =
+        service.api_prefix.empty() || (service.api_prefix.starts_with('/') &&
+                                       service.api_prefix.find_first_of(" ?#%{}") == std::string::npos);
+    if (!plain)
+      throw UsageError(
+          fmt::format("--api-prefix {}: expected a plain path such as /llm", service.api_prefix));
   }
   auto& access = service.access;
   access.allowed_origins = split_commas(raw.allowed_origins);
@@ -112,7 +120,8 @@ void check(ServeFlags& flags, const FlagState& raw) {
     throw UsageError("--allowed-origins and --cors-origins: give one of them");
   }
   for (const auto* text : {&access.cors_origins, &access.cors_methods, &access.cors_headers}) {
-    if (text->find_first_of("\r\n") != std::string::npos) throw UsageError("--cors-*: a line break in the value");
+    if (text->find_first_of("\r\n") != std::string::npos)
+      throw UsageError("--cors-*: a line break in the value");
   }
   if (service.chat_template.empty() && !raw.chat_template_file.empty()) {
     service.chat_template = read_text(raw.chat_template_file, "--chat-template-file");
@@ -129,18 +138,40 @@ void check(ServeFlags& flags, const FlagState& raw) {
   }
   if (flags.step_token_budget != "auto") {
     const auto& text = flags.step_token_budget;
-    const bool number = !text.empty() && text.size() < 8 && std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
+    const bool number =
+        !text.empty() && text.size() < 8 &&
+        std::all_of(text.begin(), text.end(), [](unsigned char c) { return std::isdigit(c); });
     if (!number || std::stoi(text) < 1) {
       throw UsageError(fmt::format("--step-token-budget {}: expected auto or a number of tokens", text));
     }
   }
 }
 
+/// Every route once, with its methods.
+std::string routes_markdown() {
+  Service service{ServiceOptions()};
+  Router router(service);
+  add_all_routes(router);
+  std::vector<std::pair<std::string, std::string>> paths;  // path, methods
+  for (const auto& [method, path] : router.table()) {
+    const auto known =
+        std::find_if(paths.begin(), paths.end(), [&p = path](const auto& entry) { return entry.first == p; });
+    if (known == paths.end())
+      paths.emplace_back(path, method);
+    else
+      known->second += ", " + method;
+  }
+  std::sort(paths.begin(), paths.end());
+  std::string out = "## Routes\n\n| Path | Methods |\n| --- | --- |\n";
+  for (const auto& [path, methods] : paths) out += fmt::format("| `{}` | {} |\n", path, methods);
+  return out;
+}
+
 /// Options that print something and end the program.
 bool answered_at_once(const FlagState& state, const std::string& program) {
   if (state.help) fmt::print("{}", flags_help(server_flags(), program));
   if (state.version) fmt::print("{}\n", version_line());
-  if (state.markdown) fmt::print("{}", flags_markdown(server_flags()));
+  if (state.markdown) fmt::print("{}\n## Flags\n{}", routes_markdown(), flags_markdown(server_flags()));
   if (state.completion) fmt::print("{}", flags_completion(server_flags(), program));
   if (state.cache_list) {
     const auto& root = state.serve.model.models_dir;
@@ -154,7 +185,8 @@ bool answered_at_once(const FlagState& state, const std::string& program) {
 /// Variables of the template that flags set; those of --chat-template-kwargs win.
 void merge_variables(ServeFlags& flags) {
   if (flags.template_variables.empty()) return;
-  std::map<std::string, std::string> variables(flags.template_variables.begin(), flags.template_variables.end());
+  std::map<std::string, std::string> variables(flags.template_variables.begin(),
+                                               flags.template_variables.end());
   JsonWriter out;
   out.begin_object();
   for (const auto& [name, json] : variables) out.key(name).raw(json);
@@ -188,6 +220,9 @@ ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) 
   service.limits = limits;
   service.max_rows = flags.parallel + flags.max_queue;
   service.parallel = flags.parallel;
+  service.prompt_cache = flags.prompt_cache;
+  if (flags.max_per_key > 0 && service.access.keys.empty())
+    throw UsageError("--max-concurrent-per-key: there are no API keys");
   return std::move(flags);
 }
 

@@ -4,6 +4,7 @@
 
 #include "api/json_node.h"
 #include "api/tools.h"
+#include "server/answer_form.h"
 
 namespace mlxcel {
 namespace {
@@ -13,8 +14,10 @@ constexpr size_t kTail = 512;  // bytes of the prompt in which an open thought i
 /// One parser a choice between the text and the API's writer.
 class ReplyAdapter final : public AnswerWriter {
  public:
-  ReplyAdapter(std::unique_ptr<ReplyWriter> writer, std::shared_ptr<const Tokenizer> tokenizer, const ChatSpec& spec,
-               const ReplyOptions& options, int prompt_tokens, std::string budget_message, std::vector<Warning> warnings)
+  ReplyAdapter(std::unique_ptr<ReplyWriter> writer, std::shared_ptr<const Tokenizer> tokenizer,
+               const ChatSpec& spec, const ReplyOptions& options, int prompt_tokens,
+               std::string budget_message, std::shared_ptr<std::atomic<bool>> end_thought,
+               std::vector<Warning> warnings)
       : writer_(std::move(writer)),
         tokenizer_(std::move(tokenizer)),
         with_scores_(spec.logprobs >= 0),
@@ -22,6 +25,7 @@ class ReplyAdapter final : public AnswerWriter {
         prompt_tokens_(prompt_tokens),
         budget_(spec.thought_budget),
         budget_message_(std::move(budget_message)),
+        end_thought_(std::move(end_thought)),
         warnings_(std::move(warnings)) {
     for (int i = 0; i < spec.n; ++i) choices_.emplace_back(options);
   }
@@ -44,7 +48,9 @@ class ReplyAdapter final : public AnswerWriter {
 
   std::string forced(size_t row) override {
     Choice& choice = choices_[row];
-    if (!budget_ || !choice.parser.in_thought() || choice.reasoning_tokens < *budget_) return "";
+    if (!choice.parser.in_thought()) return "";
+    const bool asked = end_thought_ && *end_thought_;
+    if (!asked && (!budget_ || choice.reasoning_tokens < *budget_)) return "";
     return budget_message_ + choice.parser.thought_end();
   }
 
@@ -58,7 +64,8 @@ class ReplyAdapter final : public AnswerWriter {
     end.finish = !cut && end.calls > 0 ? "tool_calls" : figures.finish;
     end.reasoning_tokens = choice.reasoning_tokens;
     if (choice.parser.unparsed()) {
-      warnings_.push_back({"tool_call_unparsed", "a tool call could not be read and was left in the content"});
+      warnings_.push_back(
+          {"tool_call_unparsed", "a tool call could not be read and was left in the content"});
     }
     writer_->end(row, end, warnings_);
   }
@@ -84,7 +91,9 @@ class ReplyAdapter final : public AnswerWriter {
     for (const auto& piece : pieces) {
       if (!parallel_ && choices_[row].given > 0) break;  // the turn has ended with its one call
       switch (piece.kind) {
-        case ReplyPiece::Kind::content: writer_->content(row, piece.text); break;
+        case ReplyPiece::Kind::content:
+          writer_->content(row, piece.text);
+          break;
         case ReplyPiece::Kind::thought:
           thought = true;
           writer_->thought(row, piece.text);
@@ -102,8 +111,9 @@ class ReplyAdapter final : public AnswerWriter {
   const std::shared_ptr<const Tokenizer> tokenizer_;
   const bool with_scores_, parallel_;
   const int prompt_tokens_;
-  const std::optional<int> budget_;     // of thinking tokens
+  const std::optional<int> budget_;  // of thinking tokens
   const std::string budget_message_;
+  const std::shared_ptr<std::atomic<bool>> end_thought_;
   std::vector<Warning> warnings_;
   std::vector<Choice> choices_;
 };
@@ -113,7 +123,8 @@ ThoughtMode thought_mode(const std::string& word) {
   return word == "deepseek-legacy" ? ThoughtMode::both : ThoughtMode::split;
 }
 
-/// Some templates take a system turn only at the head, or leave a later one out: then it goes into a user turn.
+/// Some templates take a system turn only at the head, or leave a later one out: then it goes into a user
+/// turn.
 Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input) {
   const auto late = late_system_texts(input.messages_json);
   if (late.empty()) return prepare_chat(tokenizer, chat_template, input);
@@ -130,13 +141,11 @@ Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, Tem
   return prepare_chat(tokenizer, chat_template, input);
 }
 
-void refuse_what_waits(const ChatSpec& spec) {
-  if (spec.form.kind != OutputForm::Kind::free) {
-    fail_param(spec.form.param, "{}: constrained answers are not supported yet", spec.form.param);
-  }
-  if (spec.tool_choice == ToolChoice::required || spec.tool_choice == ToolChoice::named) {
-    fail_param("tool_choice", "tool_choice: a forced call is not supported yet; only auto and none");
-  }
+/// The mark that ends a thought which the prompt has opened.
+std::string open_thought(const ReplyOptions& options) {
+  if (options.format->harmony) return "";
+  ReplyParser parser(options);
+  return parser.in_thought() ? parser.close_mark() : "";
 }
 
 }  // namespace
@@ -170,12 +179,13 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
   return out;
 }
 
-void start_chat(const Router& router, const std::shared_ptr<Engine>& engine, const std::shared_ptr<Exchange>& exchange,
-                const ChatSpec& asked, ChatPrompt prompt, std::unique_ptr<ReplyWriter> writer, const ChatOptions& options) {
+void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
+                const std::shared_ptr<Exchange>& exchange, const ChatSpec& asked, ChatPrompt prompt,
+                std::unique_ptr<ReplyWriter> writer, const ChatOptions& options) {
   Service& service = router.service();
   ChatSpec spec = asked;
-  if (!spec.thought_budget && service.options().reasoning_budget >= 0) spec.thought_budget = service.options().reasoning_budget;
-  refuse_what_waits(spec);
+  if (!spec.thought_budget && service.options().reasoning_budget >= 0)
+    spec.thought_budget = service.options().reasoning_budget;
   Request row;
   row.prompt = std::move(prompt.prompt.tokens);
   row.sampling = service.sampling(spec.sampling);
@@ -184,12 +194,14 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine, con
   row.ignore_eos = spec.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = exchange->request().route;
   const int window = engine->context();
-  fit_window(row, options.context_cap > 0 ? std::min(options.context_cap, window) : window, spec.messages_param);
+  fit_window(row, options.context_cap > 0 ? std::min(options.context_cap, window) : window,
+             spec.messages_param);
 
   ReplyOptions reply;
   reply.format = prompt.format;
   reply.tools = prompt.tools;
-  const std::string& wanted = spec.reasoning_format.empty() ? service.options().reasoning_format : spec.reasoning_format;
+  const std::string& wanted =
+      spec.reasoning_format.empty() ? service.options().reasoning_format : spec.reasoning_format;
   reply.thought = thought_mode(wanted);
   reply.prompt_tail = prompt.tail;
   reply.continued = prompt.continued;
@@ -199,13 +211,19 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine, con
     reply.tools.reset();
   }
 
+  row.grammar = chat_grammar(*engine, spec, *prompt.format,
+                             reply.thought == ThoughtMode::keep ? "" : open_thought(reply), prompt.warnings);
+  wishes_of(service, exchange->request(), spec.sampling, row);
+
   Generation::Plan plan;
   plan.prompt_tokens = static_cast<int>(row.prompt.size());
   plan.stops = service.stops(spec.sampling);
   if (!service.options().skip_chat_parsing) plan.marks = prompt.format->marks;
-  plan.may_force = spec.thought_budget.has_value();
-  plan.writer = std::make_unique<ReplyAdapter>(std::move(writer), engine->tokenizer(), spec, reply, plan.prompt_tokens,
-                                               service.options().reasoning_budget_message, std::move(prompt.warnings));
+  plan.may_force = spec.thought_budget.has_value() || options.end_thought != nullptr;
+  plan.writer = std::make_unique<ReplyAdapter>(std::move(writer), engine->tokenizer(), spec, reply,
+                                               plan.prompt_tokens, service.options().reasoning_budget_message,
+                                               options.end_thought, std::move(prompt.warnings));
+  if (spec.n > 1) row.group = next_group();
   for (int i = 0; i < spec.n; ++i) {
     plan.rows.push_back(row);
     plan.rows.back().choice = i;

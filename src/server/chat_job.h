@@ -2,6 +2,7 @@
 // Thread: the exchange's executor. Failure: Error and Refusal, before anything is submitted.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <string>
 #include <vector>
@@ -16,7 +17,7 @@ namespace mlxcel {
 /// What one choice came to.
 struct ReplyEnd {
   RowFigures figures;
-  std::string finish;     // stop, length, tool_calls
+  std::string finish;  // stop, length, tool_calls
   int calls = 0;
   int reasoning_tokens = 0;
 };
@@ -44,19 +45,20 @@ class ReplyWriter {
 struct ChatPrompt {
   Prompt prompt;
   std::shared_ptr<const ReplyFormat> format;
-  std::shared_ptr<const ToolTypes> tools;   // empty when nothing may be called
+  std::shared_ptr<const ToolTypes> tools;  // empty when nothing may be called
   std::vector<Warning> warnings;
-  std::string tail;                         // of the rendered text
+  std::string tail;  // of the rendered text
   std::string continued;
 };
 ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec);
 
 struct ChatOptions {
   std::string call_prefix = "call_";
-  int context_cap = 0;                      // a window below the slot's, for this request; 0: none
+  std::shared_ptr<std::atomic<bool>> end_thought = {};  // set by somebody who has heard enough thinking
+  int context_cap = 0;  // a window below the slot's, for this request; 0: none
 };
-void start_chat(const Router& router, const std::shared_ptr<Engine>& engine, const std::shared_ptr<Exchange>& exchange,
-                const ChatSpec& spec, ChatPrompt prompt, std::unique_ptr<ReplyWriter> writer,
-                const ChatOptions& options = {});
+void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
+                const std::shared_ptr<Exchange>& exchange, const ChatSpec& spec, ChatPrompt prompt,
+                std::unique_ptr<ReplyWriter> writer, const ChatOptions& options = {});
 
 }  // namespace mlxcel

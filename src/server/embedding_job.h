@@ -1,5 +1,6 @@
-// Texts to vectors for every API that asks for them, off the connection's executor since the engine is waited for.
-// Thread: the exchange's executor. Failure: Error and Refusal; what goes wrong later becomes an error answer.
+// Texts to vectors for every API that asks for them, off the connection's executor since the engine is waited
+// for. Thread: the exchange's executor. Failure: Error and Refusal; what goes wrong later becomes an error
+// answer.
 #pragma once
 
 #include <functional>
@@ -15,8 +16,8 @@ namespace mlxcel {
 
 struct EmbeddingJob {
   std::vector<openai::Prompt> inputs;
-  std::vector<std::string> paths;   // for messages
-  std::optional<int> normalize;     // openai::normalize_embedding's numbers
+  std::vector<std::string> paths;  // for messages
+  std::optional<int> normalize;    // openai::normalize_embedding's numbers
   int dimensions = 0;
   bool truncate = true;
   std::vector<std::string> ignored;

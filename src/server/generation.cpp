@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "api/sse.h"
 #include "base/log.h"
@@ -12,13 +13,13 @@ struct Generation::Row {
   TextStream text;
   Handle handle;
   bool submitted = false, ended = false;
-  Timings timings;             // of the last token
-  Request request;             // may_force: what was asked, and the tokens since
+  Timings timings;  // of the last token
+  Request request;  // may_force: what was asked, and the tokens since
   std::vector<TokenId> tokens;
-  int epoch = 0;               // counts redirections; events of an older one are void
-  double earlier_ms = 0;       // decoding before the last redirection
+  int epoch = 0;          // counts redirections; events of an older one are void
+  double earlier_ms = 0;  // decoding before the last redirection
   int slot = -1;
-  SlotState shown;             // what /slots says of it
+  SlotState shown;  // what /slots says of it
   uint32_t seed = 0;
   int generated = 0;
   TimePoint first{}, last{};
@@ -29,14 +30,32 @@ Generation::~Generation() {
   for (size_t i = 0; i < rows_.size(); ++i) leave_slot(i);
 }
 
+void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
+               Request& row) {
+  row.cache_prompt = fields.cache_prompt && service.options().prompt_cache;
+  row.cache_scope = fields.cache_key;
+  row.key = http.key_label;
+  const auto priority = http.header("x-priority");
+  row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
+  row.loops.max_pattern = fields.max_pattern.value_or(0);
+  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(1));
+  row.loops.min_count = fields.min_count.value_or(2);
+}
+
+uint64_t next_group() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
+
 void fit_window(Request& request, int context, const std::string& param) {
   const int prompt = static_cast<int>(request.prompt.size());
   const int needed = prompt + (request.max_tokens == 0 ? 0 : 1);
   if (context > 0 && needed > context) {
-    fail_param(param, "request ({} tokens) exceeds the available context size ({} tokens), try increasing it", prompt,
-               context);
+    fail_param(param, "request ({} tokens) exceeds the available context size ({} tokens), try increasing it",
+               prompt, context);
   }
-  if (context > 0 && request.max_tokens > 0) request.max_tokens = std::min(request.max_tokens, context - prompt);
+  if (context > 0 && request.max_tokens > 0)
+    request.max_tokens = std::min(request.max_tokens, context - prompt);
 }
 
 std::vector<openai::TokenScore> token_scores(const Tokenizer& tokenizer, const std::vector<Draw>& draws) {
@@ -46,14 +65,15 @@ std::vector<openai::TokenScore> token_scores(const Tokenizer& tokenizer, const s
     openai::TokenScore score;
     score.bytes = tokenizer.token_bytes(draw.token);
     score.logprob = draw.logprob;
-    for (const auto& rival : draw.top) score.top.emplace_back(tokenizer.token_bytes(rival.token), rival.logprob);
+    for (const auto& rival : draw.top)
+      score.top.emplace_back(tokenizer.token_bytes(rival.token), rival.logprob);
     out.push_back(std::move(score));
   }
   return out;
 }
 
-Generation::Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
-                       Plan plan)
+Generation::Generation(const Router& router, std::shared_ptr<Engine> engine,
+                       std::shared_ptr<Exchange> exchange, Plan plan)
     : router_(router),
       service_(router.service()),
       engine_(std::move(engine)),
@@ -71,8 +91,8 @@ Generation::Generation(const Router& router, std::shared_ptr<Engine> engine, std
   open_rows_ = rows_.size();
 }
 
-void Generation::start(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
-                       Plan plan) {
+void Generation::start(const Router& router, std::shared_ptr<Engine> engine,
+                       std::shared_ptr<Exchange> exchange, Plan plan) {
   const std::shared_ptr<Generation> self(
       new Generation(router, std::move(engine), std::move(exchange), std::move(plan)));
   self->submit();
@@ -162,7 +182,8 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
         const std::weak_ptr<Generation> weak = weak_from_this();
         exchange_->watch_progress(limit, [weak, limit] {
           if (const auto self = weak.lock()) {
-            self->fail_all({504, "server_timeout", fmt::format("no token came for {:g} seconds", limit), std::nullopt});
+            self->fail_all(
+                {504, "server_timeout", fmt::format("no token came for {:g} seconds", limit), std::nullopt});
           }
         });
       } else {
@@ -296,9 +317,11 @@ void Generation::conclude(const std::string& finish, int status) {
   }
   const double seconds = seconds_between(first, now);
   const HttpRequest& request = exchange_->request();
-  log::info("server", "{} {} model={} key={} status={} tokens={}/{}/{} first={:.0f}ms rate={:.1f}/s finish={}",
-            request.id, request.route, service_.options().model_id, request.key_label.empty() ? "-" : request.key_label,
-            status, plan_.prompt_tokens, cached, generated, generated ? milliseconds_between(started_, first) : 0.0,
+  log::info("server",
+            "{} {} model={} key={} status={} tokens={}/{}/{} first={:.0f}ms rate={:.1f}/s finish={}",
+            request.id, request.route, service_.options().model_id,
+            request.key_label.empty() ? "-" : request.key_label, status, plan_.prompt_tokens, cached,
+            generated, generated ? milliseconds_between(started_, first) : 0.0,
             generated > 1 && seconds > 0 ? (generated - 1) / seconds : 0.0, finish);
 }
 

@@ -1,6 +1,6 @@
-// The rows of one HTTP request, from submission to the last token: events come from the model thread, text goes to
-// a writer that knows the wire format.
-// Owner: the engine's sinks and posted events keep it alive. Thread: the exchange's executor.
+// The rows of one HTTP request, from submission to the last token: events come from the model thread, text
+// goes to a writer that knows the wire format. Owner: the engine's sinks and posted events keep it alive.
+// Thread: the exchange's executor.
 #pragma once
 
 #include <memory>
@@ -19,8 +19,8 @@ namespace mlxcel {
 /// What a row came to.
 struct RowFigures {
   openai::TimingFigures timings;
-  std::string finish;          // stop, length
-  std::string stop_string;     // which one ended it
+  std::string finish;       // stop, length
+  std::string stop_string;  // which one ended it
   int prompt_tokens = 0;
   int slot = 0;
   uint32_t seed = 0;
@@ -51,10 +51,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
  public:
   struct Plan {
     std::vector<Request> rows;
-    int prompt_tokens = 0;            // of all prompts, each counted once
+    int prompt_tokens = 0;  // of all prompts, each counted once
     std::vector<std::string> stops;
-    bool may_force = false;           // keep what forced() needs
-    std::vector<std::string> marks;   // special tokens that appear in the text all the same
+    bool may_force = false;          // keep what forced() needs
+    std::vector<std::string> marks;  // special tokens that appear in the text all the same
     std::unique_ptr<AnswerWriter> writer;
   };
   /// Submits every row or none: a throw leaves nothing behind.
@@ -63,7 +63,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   struct Row;
-  Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange, Plan plan);
+  Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
+             Plan plan);
   void submit();
   void submit_row(Engine& engine, size_t row, Request request);
   void redirect(size_t row, const std::string& text);
@@ -89,6 +90,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
  public:
   ~Generation();
 };
+
+/// What headers and fields say about caching, order and loops.
+void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
+               Request& row);
+/// A number for choices that share a prompt.
+uint64_t next_group();
 
 /// 400 where the prompt does not fit the window; clamps the cap to the room that is left.
 void fit_window(Request& request, int context, const std::string& param);

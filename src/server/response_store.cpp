@@ -15,7 +15,8 @@ void ResponseStore::make_room() {
     if (seconds_between(it->second.since, now) > limits_.seconds) drop(it);
     it = next;
   }
-  while (!order_.empty() && (entries_.size() > limits_.entries || bytes_ > limits_.bytes)) drop(entries_.find(order_.front()));
+  while (!order_.empty() && (entries_.size() > limits_.entries || bytes_ > limits_.bytes))
+    drop(entries_.find(order_.front()));
 }
 
 void ResponseStore::put(const std::string& id, const std::string& key, StoredResponse value) {

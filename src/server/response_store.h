@@ -1,5 +1,5 @@
-// Responses and conversations kept in memory, bounded by entries, bytes and time; each belongs to the key that made it.
-// Owner: the service. Thread: any.
+// Responses and conversations kept in memory, bounded by entries, bytes and time; each belongs to the key
+// that made it. Owner: the service. Thread: any.
 #pragma once
 
 #include <atomic>
@@ -17,8 +17,8 @@
 namespace mlxcel {
 
 struct StoredResponse {
-  std::string json;                       // the object
-  std::vector<std::string> turns;         // the conversation up to and with it, without instructions
+  std::string json;                         // the object
+  std::vector<std::string> turns;           // the conversation up to and with it, without instructions
   std::shared_ptr<std::atomic<bool>> stop;  // while it runs
 };
 
@@ -45,7 +45,7 @@ class ResponseStore {
   const StoreLimits limits_;
   std::mutex mutex_;
   std::map<std::string, Entry> entries_;
-  std::list<std::string> order_;          // oldest use first
+  std::list<std::string> order_;  // oldest use first
   size_t bytes_ = 0;
 };
 

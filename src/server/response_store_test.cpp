@@ -1,4 +1,5 @@
-// What is kept of responses: bounds by entries, bytes and time, and whose they are; and the slots that clients see.
+// What is kept of responses: bounds by entries, bytes and time, and whose they are; and the slots that
+// clients see.
 #include "server/response_store.h"
 
 #include <gtest/gtest.h>

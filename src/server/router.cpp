@@ -16,17 +16,20 @@ bool matches(const std::string& pattern, const std::string& path) {
   if (open == std::string::npos) return pattern == path;
   const std::string_view before = std::string_view(pattern).substr(0, open);
   const std::string_view after = std::string_view(pattern).substr(pattern.find('}') + 1);
-  if (path.size() <= before.size() + after.size() || !path.starts_with(before) || !path.ends_with(after)) return false;
-  const auto segment = std::string_view(path).substr(before.size(), path.size() - before.size() - after.size());
+  if (path.size() <= before.size() + after.size() || !path.starts_with(before) || !path.ends_with(after))
+    return false;
+  const auto segment =
+      std::string_view(path).substr(before.size(), path.size() - before.size() - after.size());
   return segment.find('/') == std::string_view::npos;
 }
 
 /// A client's own id is kept where it is harmless.
 std::string request_id(const HttpRequest& request) {
   const auto given = request.header("x-request-id");
-  const bool fine = !given.empty() && given.size() <= 128 && std::all_of(given.begin(), given.end(), [](char c) {
-    return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == ':';
-  });
+  const bool fine =
+      !given.empty() && given.size() <= 128 && std::all_of(given.begin(), given.end(), [](char c) {
+        return std::isalnum(static_cast<unsigned char>(c)) || c == '-' || c == '_' || c == '.' || c == ':';
+      });
   return fine ? std::string(given) : random_id("req_");
 }
 
@@ -54,6 +57,12 @@ void Router::add(const std::string& method, const std::string& path, Handler han
 
 void Router::add_public(const std::string& method, const std::string& path, Handler handler) {
   routes_.push_back({method, service_.options().api_prefix + path, std::move(handler), true});
+}
+
+std::vector<std::pair<std::string, std::string>> Router::table() const {
+  std::vector<std::pair<std::string, std::string>> out;
+  for (const auto& route : routes_) out.emplace_back(route.method, route.path);
+  return out;
 }
 
 const Router::Route* Router::match(const std::string& method, const std::string& path) const {
@@ -90,11 +99,12 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
     if (!route || !route->open) access_.authenticate(request);
     if (allow.empty()) refuse(404, "not_found_error", "no route for {}", request.path.substr(0, 200));
     if (!route) {
-      auto out = error_response({405, "invalid_request_error",
-                                 fmt::format("{} is not allowed on {}; allowed: {}", request.method.substr(0, 32),
-                                             request.path.substr(0, 200), allow),
-                                 std::nullopt},
-                                request);
+      auto out =
+          error_response({405, "invalid_request_error",
+                          fmt::format("{} is not allowed on {}; allowed: {}", request.method.substr(0, 32),
+                                      request.path.substr(0, 200), allow),
+                          std::nullopt},
+                         request);
       out.headers.emplace_back("Allow", allow);
       return out;
     }
@@ -103,9 +113,11 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
     }
     const auto type = request.header("content-type");
     // Ollama's own examples leave the type to curl, which then says it is a form.
-    const bool lenient = request.dialect == Dialect::ollama && type.starts_with("application/x-www-form-urlencoded");
+    const bool lenient =
+        request.dialect == Dialect::ollama && type.starts_with("application/x-www-form-urlencoded");
     if (request.method == "POST" && !type.empty() && !lenient && !is_json_type(type)) {
-      refuse(415, "invalid_request_error", "Content-Type: expected application/json, found {}", type.substr(0, 100));
+      refuse(415, "invalid_request_error", "Content-Type: expected application/json, found {}",
+             type.substr(0, 100));
     }
   } catch (...) {
     const ApiError error = current_api_error();
@@ -120,7 +132,8 @@ ApiError Router::error_in_flight() const {
   try {
     throw;
   } catch (const Busy& busy) {
-    if (service_.state() == Service::State::ready) return {503, "server_busy", "All slots are busy", std::nullopt};
+    if (service_.state() == Service::State::ready)
+      return {503, "server_busy", "All slots are busy", std::nullopt};
     return {503, "unavailable_error", busy.what(), std::nullopt};
   } catch (...) {
     return current_api_error();
@@ -132,7 +145,9 @@ void Router::handle(const std::shared_ptr<Exchange>& exchange) const {
   try {
     const Route* route = match(request.method, request.path);
     if (!route) fail(ErrorKind::internal, "no route for an admitted request");
-    route->handler(exchange);
+    const std::string conversation(request.header("x-conversation-id"));
+    const bool kept = request.method == "POST" && !conversation.empty() && conversation.size() <= 256;
+    route->handler(kept ? recorded(exchange, service_.streams(), conversation) : exchange);
   } catch (...) {
     const ApiError error = error_in_flight();
     if (error.status >= 500 && error.type == "server_error") {
@@ -153,13 +168,17 @@ HttpResponse Router::error_response(const ApiError& error, const HttpRequest& re
   HttpResponse out;
   out.status = error.status;
   switch (request.dialect) {
-    case Dialect::openai: out.body = print_error(error); break;
+    case Dialect::openai:
+      out.body = print_error(error);
+      break;
     case Dialect::anthropic:
       out.body = anthropic::print_error(error, request.id);
       out.status = anthropic::error_status(error);
       out.headers.emplace_back("request-id", request.id);
       break;
-    case Dialect::ollama: out.body = print_plain_error(error); break;
+    case Dialect::ollama:
+      out.body = print_plain_error(error);
+      break;
   }
   if (error.status == 429 || error.type == "server_busy") out.headers.emplace_back("Retry-After", "1");
   return out;
@@ -168,9 +187,12 @@ HttpResponse Router::error_response(const ApiError& error, const HttpRequest& re
 std::string Router::error_event(const ApiError& error, const HttpRequest& request) const {
   service_.metrics().errors.add({error.type});
   switch (request.dialect) {
-    case Dialect::anthropic: return sse_named_event("error", anthropic::print_error(error, request.id));
-    case Dialect::ollama: return print_plain_error(error) + "\n";
-    case Dialect::openai: break;
+    case Dialect::anthropic:
+      return sse_named_event("error", anthropic::print_error(error, request.id));
+    case Dialect::ollama:
+      return print_plain_error(error) + "\n";
+    case Dialect::openai:
+      break;
   }
   return sse_event(print_error(error));
 }
@@ -180,12 +202,14 @@ void Router::finish(const HttpRequest& request, HttpResponse& response) const {
   response.headers.emplace_back("X-Request-Id", request.id.empty() ? random_id("req_") : request.id);
   access_.add_cors(request, response);
   if (!request.logged) {
-    const auto level = response.status >= 400 || request.method == "POST" ? log::Level::info : log::Level::debug;
+    const auto level =
+        response.status >= 400 || request.method == "POST" ? log::Level::info : log::Level::debug;
     log::write_if(level, "server", "{} {} {} key={} status={}", request.id, request.method.substr(0, 16),
-                  request.route.empty() ? "-" : request.route, request.key_label.empty() ? "-" : request.key_label,
-                  response.status);
+                  request.route.empty() ? "-" : request.route,
+                  request.key_label.empty() ? "-" : request.key_label, response.status);
   }
-  service_.metrics().requests.add({request.route.empty() ? "other" : request.route, std::to_string(response.status)});
+  service_.metrics().requests.add(
+      {request.route.empty() ? "other" : request.route, std::to_string(response.status)});
 }
 
 void add_all_routes(Router& router) {
@@ -201,15 +225,17 @@ void add_all_routes(Router& router) {
   add_native_routes(router);
   add_native_completion_routes(router);
   add_response_routes(router);
+  add_stream_routes(router);
 }
 
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names) {
   if (names.empty()) return;
   std::string list;
   for (const auto& name : names) {
-    const bool plain = !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
-      return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
-    });
+    const bool plain =
+        !name.empty() && name.size() <= 64 && std::all_of(name.begin(), name.end(), [](char c) {
+          return std::isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '-' || c == '.';
+        });
     if (list.size() > 1000) {
       list += ", ...";
       break;
@@ -222,14 +248,11 @@ void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& 
 }
 
 void check_wishes(const HttpRequest& request) {
-  if (!request.header("x-conversation-id").empty()) {
-    fail_param("X-Conversation-Id", "X-Conversation-Id: resumable streams are not supported yet");
+  if (request.header("x-conversation-id").size() > 256) {
+    fail_param("X-Conversation-Id", "X-Conversation-Id: at most 256 characters");
   }
   const auto priority = request.header("x-priority");
-  if (priority.empty() || priority == "normal") return;
-  if (priority == "high" || priority == "low") {
-    fail_param("X-Priority", "X-Priority: {} is not supported yet; only normal", priority);
-  }
+  if (priority.empty() || priority == "normal" || priority == "high" || priority == "low") return;
   fail_param("X-Priority", "X-Priority: expected high, normal or low, found {}", priority.substr(0, 64));
 }
 

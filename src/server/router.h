@@ -27,7 +27,8 @@ class Router {
   /// The same, without a key.
   void add_public(const std::string& method, const std::string& path, Handler handler);
 
-  /// Header only, before the body is read: an answer where the request ends here (401, 403, 404, 405, 415, …).
+  /// Header only, before the body is read: an answer where the request ends here (401, 403, 404, 405, 415,
+  /// …).
   std::optional<HttpResponse> admit(HttpRequest& request) const;
   /// Runs the handler; whatever it throws becomes an answer, or an error event in an open stream.
   void handle(const std::shared_ptr<Exchange>& exchange) const;
@@ -40,6 +41,9 @@ class Router {
   std::string error_event(const ApiError& error, const HttpRequest& request) const;
   /// X-Request-Id and CORS; counts the request. Every answer passes here once.
   void finish(const HttpRequest& request, HttpResponse& response) const;
+
+  /// Method and path of every route, in the order they were added.
+  std::vector<std::pair<std::string, std::string>> table() const;
 
   Service& service() const { return service_; }
 
@@ -71,10 +75,11 @@ void add_ollama_model_routes(Router& router);
 void add_native_routes(Router& router);
 void add_native_completion_routes(Router& router);
 void add_response_routes(Router& router);
+void add_stream_routes(Router& router);
 
 /// X-Mlxcel-Ignored-Fields of an answer.
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names);
-/// Refuses headers whose wish cannot be granted yet: X-Conversation-Id, X-Priority other than normal.
+/// Refuses headers whose wish cannot be granted.
 void check_wishes(const HttpRequest& request);
 
 }  // namespace mlxcel

@@ -1,6 +1,6 @@
-// Which requests run, as llama-server's slots: a row takes the lowest free place with its first progress and gives it
-// back when it ends. Places are numbers for clients to look at; prefixes live in one pool, not in slots.
-// Owner: the service. Thread: any.
+// Which requests run, as llama-server's slots: a row takes the lowest free place with its first progress and
+// gives it back when it ends. Places are numbers for clients to look at; prefixes live in one pool, not in
+// slots. Owner: the service. Thread: any.
 #pragma once
 
 #include <cstdint>

@@ -7,14 +7,22 @@ namespace {
 
 std::string error_type(const ApiError& error) {
   switch (error.status) {
-    case 401: return "authentication_error";
-    case 403: return "permission_error";
-    case 404: return "not_found_error";
-    case 413: return "request_too_large";
-    case 429: return "rate_limit_error";
-    case 501: return error.type == "not_supported_error" ? "invalid_request_error" : "api_error";
-    case 503: return "overloaded_error";
-    default: return error.status >= 500 ? "api_error" : "invalid_request_error";
+    case 401:
+      return "authentication_error";
+    case 403:
+      return "permission_error";
+    case 404:
+      return "not_found_error";
+    case 413:
+      return "request_too_large";
+    case 429:
+      return "rate_limit_error";
+    case 501:
+      return error.type == "not_supported_error" ? "invalid_request_error" : "api_error";
+    case 503:
+      return "overloaded_error";
+    default:
+      return error.status >= 500 ? "api_error" : "invalid_request_error";
   }
 }
 

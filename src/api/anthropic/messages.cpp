@@ -22,8 +22,8 @@ std::string required_text(const JsonNode& block, const char* key) {
 }
 
 [[noreturn]] void no_media(const JsonNode& block, const std::string& type) {
-  refuse_param(501, "not_supported_error", block.path(), "{}: this model takes text only, found a block of type {}",
-               block.path(), type);
+  refuse_param(501, "not_supported_error", block.path(),
+               "{}: this model takes text only, found a block of type {}", block.path(), type);
 }
 
 std::string document_text(const JsonNode& block) {
@@ -40,7 +40,8 @@ std::string document_text(const JsonNode& block) {
     }
     return out;
   }
-  fail_param(source->path() + ".type", "{}.type: expected a text source, found \"{}\"", source->path(), type.substr(0, 64));
+  fail_param(source->path() + ".type", "{}.type: expected a text source, found \"{}\"", source->path(),
+             type.substr(0, 64));
 }
 
 /// A string, or text blocks joined by line breaks; other blocks are refused.
@@ -60,7 +61,8 @@ std::string text_of(const JsonNode& content) {
     } else if (type == "image") {
       no_media(block, type);
     } else {
-      fail_param(block.path() + ".type", "{}.type: \"{}\" is not a text block", block.path(), type.substr(0, 64));
+      fail_param(block.path() + ".type", "{}.type: \"{}\" is not a text block", block.path(),
+                 type.substr(0, 64));
     }
     if (!first) out += '\n';
     out += text;
@@ -104,10 +106,15 @@ class Turns {
         continue;
       }
       std::string part;
-      if (type == "text") part = required_text(block, "text");
-      else if (type == "document") part = document_text(block);
-      else if (type == "image") no_media(block, type);
-      else fail_param(block.path() + ".type", "{}.type: \"{}\" is not a known block", block.path(), type.substr(0, 64));
+      if (type == "text")
+        part = required_text(block, "text");
+      else if (type == "document")
+        part = document_text(block);
+      else if (type == "image")
+        no_media(block, type);
+      else
+        fail_param(block.path() + ".type", "{}.type: \"{}\" is not a known block", block.path(),
+                   type.substr(0, 64));
       text += (any ? "\n" : "") + part;
       any = true;
     }
@@ -131,13 +138,17 @@ class Turns {
         thought += required_text(block, "thinking");
       } else if (type == "tool_use") {
         const auto input = block.find("input");
-        calls.begin_object().field("id", required_text(block, "id")).field("type", "function").key("function");
+        calls.begin_object()
+            .field("id", required_text(block, "id"))
+            .field("type", "function")
+            .key("function");
         calls.begin_object().field("name", required_text(block, "name")).key("arguments");
         if (input && input->kind() != JsonKind::object) input->wrong("an object");
         calls.raw(input ? input->dump() : "{}").end_object().end_object();
         any = true;
       } else if (type != "redacted_thinking") {
-        fail_param(block.path() + ".type", "{}.type: \"{}\" is not a known block", block.path(), type.substr(0, 64));
+        fail_param(block.path() + ".type", "{}.type: \"{}\" is not a known block", block.path(),
+                   type.substr(0, 64));
       }
     }
     calls.end_array();
@@ -190,10 +201,15 @@ void parse_turns(const JsonNode& body, MessageRequest& out) {
     const auto content = message.find("content");
     path = message.path() + ".content";
     if (!content) fail_param(path, "{}: expected a string or an array of blocks", path);
-    if (role == "user") turns.user(message, *content);
-    else if (role == "assistant") turns.assistant(*content);
-    else if (role == "system") turns.system(text_of(*content));
-    else fail_param(message.path() + ".role", "{}.role: expected user, assistant or system, found \"{}\"", message.path(), role.substr(0, 64));
+    if (role == "user")
+      turns.user(message, *content);
+    else if (role == "assistant")
+      turns.assistant(*content);
+    else if (role == "system")
+      turns.system(text_of(*content));
+    else
+      fail_param(message.path() + ".role", "{}.role: expected user, assistant or system, found \"{}\"",
+                 message.path(), role.substr(0, 64));
   }
   if (turns.last_empty()) fail_param(path, "{}: the last message is empty; there is nothing to answer", path);
   out.last_is_assistant = turns.last_assistant();
@@ -212,13 +228,14 @@ void parse_tools(const JsonNode& body, MessageRequest& out) {
       const auto type = tool.string("type").value_or("custom");
       const auto name = required_text(tool, "name");
       if (type != "custom") {
-        out.warnings.push_back({"tool_dropped", "the tool " + name.substr(0, 64) + " of type " + type.substr(0, 64) +
-                                                    " can only be run by its vendor"});
+        out.warnings.push_back({"tool_dropped", "the tool " + name.substr(0, 64) + " of type " +
+                                                    type.substr(0, 64) + " can only be run by its vendor"});
         continue;
       }
       check_tool_name(name, tool.path() + ".name");
       const auto schema = tool.find("input_schema");
-      if (!schema) fail_param(tool.path() + ".input_schema", "{}.input_schema: expected a JSON schema", tool.path());
+      if (!schema)
+        fail_param(tool.path() + ".input_schema", "{}.input_schema: expected a JSON schema", tool.path());
       if (schema->kind() != JsonKind::object) schema->wrong("a JSON schema (an object)");
       tool.boolean("strict");
       tools.raw(print_function_tool(name, tool.string("description"), schema->dump()));
@@ -230,13 +247,16 @@ void parse_tools(const JsonNode& body, MessageRequest& out) {
   if (const auto choice = body.find("tool_choice")) {
     if (choice->kind() != JsonKind::object) choice->wrong("an object with a type");
     const auto type = choice->string("type").value_or("");
-    if (type == "any") out.tool_choice = ToolChoice::required;
-    else if (type == "none") out.tool_choice = ToolChoice::none;
+    if (type == "any")
+      out.tool_choice = ToolChoice::required;
+    else if (type == "none")
+      out.tool_choice = ToolChoice::none;
     else if (type == "tool") {
       out.tool_choice = ToolChoice::named;
       out.named_tool = required_text(*choice, "name");
     } else if (type != "auto") {
-      fail_param("tool_choice.type", "tool_choice.type: expected auto, any, tool or none, found \"{}\"", type.substr(0, 64));
+      fail_param("tool_choice.type", "tool_choice.type: expected auto, any, tool or none, found \"{}\"",
+                 type.substr(0, 64));
     }
     out.parallel_calls = !choice->boolean("disable_parallel_tool_use").value_or(false);
   }
@@ -249,14 +269,17 @@ void parse_thinking(const JsonNode& body, MessageRequest& out) {
   if (thinking->kind() != JsonKind::object) thinking->wrong("an object with a type");
   const auto type = thinking->string("type").value_or("");
   if (type != "enabled" && type != "adaptive" && type != "disabled") {
-    fail_param("thinking.type", "thinking.type: expected enabled, adaptive or disabled, found \"{}\"", type.substr(0, 64));
+    fail_param("thinking.type", "thinking.type: expected enabled, adaptive or disabled, found \"{}\"",
+               type.substr(0, 64));
   }
   const bool on = type != "disabled";
   if (type == "enabled") {
     const auto budget = thinking->integer("budget_tokens", 1, INT32_MAX);
-    if (!budget) fail_param("thinking.budget_tokens", "thinking.budget_tokens: expected an integer of at least 1");
+    if (!budget)
+      fail_param("thinking.budget_tokens", "thinking.budget_tokens: expected an integer of at least 1");
     if (out.max_tokens && *budget >= *out.max_tokens) {
-      fail_param("thinking.budget_tokens", "thinking.budget_tokens: {} is not below max_tokens {}", *budget, *out.max_tokens);
+      fail_param("thinking.budget_tokens", "thinking.budget_tokens: {} is not below max_tokens {}", *budget,
+                 *out.max_tokens);
     }
     out.thought_budget = static_cast<int>(*budget);
   }
@@ -270,7 +293,8 @@ std::vector<std::string> parse_stops(const JsonNode& body) {
   const auto list = body.find("stop_sequences");
   if (!list) return out;
   if (list->kind() != JsonKind::array) list->wrong("an array of strings");
-  if (list->size() > kMaxStops) fail_param("stop_sequences", "stop_sequences: at most {}, found {}", kMaxStops, list->size());
+  if (list->size() > kMaxStops)
+    fail_param("stop_sequences", "stop_sequences: at most {}, found {}", kMaxStops, list->size());
   for (const auto& item : list->items()) {
     out.push_back(item.string());
     if (out.back().empty()) fail_param(item.path(), "{}: a stop string must not be empty", item.path());
@@ -280,14 +304,20 @@ std::vector<std::string> parse_stops(const JsonNode& body) {
 
 void print_usage(JsonWriter& out, const Usage& usage) {
   out.begin_object().field("input_tokens", usage.input_tokens).field("cache_creation_input_tokens", 0);
-  out.field("cache_read_input_tokens", usage.cached_tokens).field("output_tokens", usage.output_tokens).end_object();
+  out.field("cache_read_input_tokens", usage.cached_tokens)
+      .field("output_tokens", usage.output_tokens)
+      .end_object();
 }
 
 void print_block(JsonWriter& out, const Block& block) {
   out.begin_object();
   switch (block.kind) {
-    case Block::Kind::thinking: out.field("type", "thinking").field("thinking", block.text).field("signature", ""); break;
-    case Block::Kind::text: out.field("type", "text").field("text", block.text); break;
+    case Block::Kind::thinking:
+      out.field("type", "thinking").field("thinking", block.text).field("signature", "");
+      break;
+    case Block::Kind::text:
+      out.field("type", "text").field("text", block.text);
+      break;
     case Block::Kind::tool_use:
       out.field("type", "tool_use").field("id", block.call.id).field("name", block.call.name).key("input");
       out.raw(block.call.arguments.empty() ? "{}" : block.call.arguments);
@@ -322,7 +352,13 @@ JsonWriter head(const char* type) {
 
 std::string delta(int index, const char* type, const char* key, const std::string& text) {
   auto out = head("content_block_delta");
-  out.field("index", index).key("delta").begin_object().field("type", type).field(key, text).end_object().end_object();
+  out.field("index", index)
+      .key("delta")
+      .begin_object()
+      .field("type", type)
+      .field(key, text)
+      .end_object()
+      .end_object();
   return named("content_block_delta", out);
 }
 
@@ -411,7 +447,9 @@ std::string event_text(int index, Block::Kind kind, const std::string& text) {
   return kind == Block::Kind::thinking ? delta(index, "thinking_delta", "thinking", text)
                                        : delta(index, "text_delta", "text", text);
 }
-std::string event_input(int index, const std::string& json) { return delta(index, "input_json_delta", "partial_json", json); }
+std::string event_input(int index, const std::string& json) {
+  return delta(index, "input_json_delta", "partial_json", json);
+}
 std::string event_signature(int index) { return delta(index, "signature_delta", "signature", ""); }
 
 std::string event_block_stop(int index) {

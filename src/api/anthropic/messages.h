@@ -1,5 +1,5 @@
-// POST /v1/messages and /v1/messages/count_tokens: the request as a chat spec, the answer and its events as text.
-// Thread: any. Failure: invalid_request naming the field, or a Refusal.
+// POST /v1/messages and /v1/messages/count_tokens: the request as a chat spec, the answer and its events as
+// text. Thread: any. Failure: invalid_request naming the field, or a Refusal.
 #pragma once
 
 #include <string>
@@ -20,7 +20,7 @@ struct MessageRequest : ChatSpec {
 MessageRequest parse_messages(std::string_view body, const openai::Bounds& bounds, bool counting);
 
 struct Usage {
-  int input_tokens = 0;    // without the cached ones
+  int input_tokens = 0;  // without the cached ones
   int cached_tokens = 0;
   int output_tokens = 0;
 };
@@ -35,8 +35,8 @@ struct Block {
 struct Message {
   std::string id, model;
   std::vector<Block> blocks;
-  std::string stop_reason;     // empty: not yet
-  std::string stop_sequence;   // empty: none
+  std::string stop_reason;    // empty: not yet
+  std::string stop_sequence;  // empty: none
   Usage usage;
   std::string warnings_json;
 };

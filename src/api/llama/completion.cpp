@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <limits>
 
 #include "api/error.h"
@@ -21,7 +22,8 @@ MixedPrompt parse_mixed(const JsonNode& node, int vocab_size) {
   }
   if (node.kind() == JsonKind::object) {
     if (const auto media = node.find("multimodal_data"); media && media->size() > 0) {
-      refuse_param(501, "not_supported_error", media->path(), "{}: this model takes text only", media->path());
+      refuse_param(501, "not_supported_error", media->path(), "{}: this model takes text only",
+                   media->path());
     }
     const auto text = node.string("prompt_string");
     if (!text) fail_param(node.path() + ".prompt_string", "{}.prompt_string: expected a string", node.path());
@@ -35,7 +37,8 @@ MixedPrompt parse_mixed(const JsonNode& node, int vocab_size) {
       continue;
     }
     const auto id = static_cast<int32_t>(item.integer(0, vocab_size - 1));
-    if (out.empty() || !std::holds_alternative<std::vector<int32_t>>(out.back())) out.emplace_back(std::vector<int32_t>());
+    if (out.empty() || !std::holds_alternative<std::vector<int32_t>>(out.back()))
+      out.emplace_back(std::vector<int32_t>());
     std::get<std::vector<int32_t>>(out.back()).push_back(id);
   }
   return out;
@@ -55,7 +58,8 @@ void parse_prompts(const JsonNode& body, CompletionRequest& out, int vocab_size)
     out.prompt_paths.emplace_back("prompt");
     return;
   }
-  if (node->size() > kMaxPrompts) fail_param("prompt", "prompt: at most {} prompts, found {}", kMaxPrompts, node->size());
+  if (node->size() > kMaxPrompts)
+    fail_param("prompt", "prompt: at most {} prompts, found {}", kMaxPrompts, node->size());
   for (const auto& item : node->items()) {
     out.prompts.push_back(parse_mixed(item, vocab_size));
     out.prompt_paths.push_back(item.path());
@@ -63,10 +67,12 @@ void parse_prompts(const JsonNode& body, CompletionRequest& out, int vocab_size)
 }
 
 void add_bias(CompletionRequest& out, const JsonNode& key, const JsonNode& value, int vocab_size) {
-  const float bias = value.kind() == JsonKind::boolean ? -100.0f : static_cast<float>(value.number(-1e6, 1e6));
+  const float bias =
+      value.kind() == JsonKind::boolean ? -100.0f : static_cast<float>(value.number(-1e6, 1e6));
   if (value.kind() == JsonKind::boolean && value.boolean()) value.wrong("a number, or false to ban");
   if (key.kind() == JsonKind::number) {
-    out.sampling.logit_bias[static_cast<int32_t>(key.integer(0, vocab_size - 1))] = std::clamp(bias, -100.0f, 100.0f);
+    out.sampling.logit_bias[static_cast<int32_t>(key.integer(0, vocab_size - 1))] =
+        std::clamp(bias, -100.0f, 100.0f);
   } else {
     out.text_bias.emplace_back(key.string(), std::clamp(bias, -100.0f, 100.0f));
   }
@@ -118,6 +124,8 @@ void parse_sampling(const JsonNode& body, CompletionRequest& out, const openai::
     s.seed_given = true;
   }
   s.ignore_eos = body.boolean("ignore_eos");
+  openai::parse_chain(body, s);
+  s.post_sampling_probs = body.boolean("post_sampling_probs").value_or(false);
   if (const auto stop = body.find("stop")) {
     if (stop->kind() == JsonKind::string) {
       s.stop.push_back(stop->string());
@@ -131,21 +139,25 @@ void parse_sampling(const JsonNode& body, CompletionRequest& out, const openai::
   parse_bias(body, out, bounds.vocab_size);
 }
 
-void print_probability(JsonWriter& out, int32_t id, const std::string& bytes, float logprob) {
+void print_probability(JsonWriter& out, int32_t id, const std::string& bytes, float logprob, bool post) {
   out.field("id", id).field("token", openai::printable_token(bytes)).key("bytes").begin_array();
   for (const char c : bytes) out.value(static_cast<int>(static_cast<unsigned char>(c)));
-  out.end_array().field("logprob", openai::printable_logprob(logprob));
+  out.end_array();
+  if (post)
+    out.field("prob", std::exp(logprob));
+  else
+    out.field("logprob", openai::printable_logprob(logprob));
 }
 
-void print_probabilities(JsonWriter& out, const std::vector<Probability>& list) {
+void print_probabilities(JsonWriter& out, const std::vector<Probability>& list, bool post) {
   out.key("completion_probabilities").begin_array();
   for (const auto& p : list) {
     out.begin_object();
-    print_probability(out, p.id, p.score.bytes, p.score.logprob);
-    out.key("top_logprobs").begin_array();
+    print_probability(out, p.id, p.score.bytes, p.score.logprob, post);
+    out.key(post ? "top_probs" : "top_logprobs").begin_array();
     for (size_t i = 0; i < p.score.top.size(); ++i) {
       out.begin_object();
-      print_probability(out, p.top_ids.at(i), p.score.top[i].first, p.score.top[i].second);
+      print_probability(out, p.top_ids.at(i), p.score.top[i].first, p.score.top[i].second, post);
       out.end_object();
     }
     out.end_array().end_object();
@@ -201,20 +213,24 @@ CompletionRequest parse_completion(std::string_view text, const openai::Bounds& 
     for (const auto& item : fields->items()) out.response_fields.push_back(item.string());
   }
   if (const auto ms = body.number("t_max_predict_ms", -1, 1e12)) out.t_max_predict_ms = *ms;
-  if (const auto ping = body.integer("sse_ping_interval", -1, 86400)) out.ping_interval = static_cast<int>(*ping);
+  if (const auto ping = body.integer("sse_ping_interval", -1, 86400))
+    out.ping_interval = static_cast<int>(*ping);
   body.integer("id_slot", -1, INT32_MAX);
   body.integer("n_indent", 0, INT32_MAX);
   out.n_keep = static_cast<int>(body.integer("n_keep", -1, INT32_MAX).value_or(0));
   body.integer("n_discard", 0, INT32_MAX);
-  if (const auto options = body.find("stream_options"); options && options->kind() != JsonKind::object) options->wrong("an object");
+  if (const auto options = body.find("stream_options"); options && options->kind() != JsonKind::object)
+    options->wrong("an object");
   body.boolean("verbose");
-  for (const char* key : {"return_progress", "post_sampling_probs", "grammar_lazy"}) {
+  for (const char* key : {"return_progress", "grammar_lazy"}) {
     if (body.boolean(key).value_or(false)) fail_param(key, "{}: not supported yet", key);
   }
   for (const char* key : {"grammar_triggers", "preserved_tokens"}) {
-    if (const auto list = body.find(key); list && list->size() > 0) fail_param(key, "{}: not supported yet", key);
+    if (const auto list = body.find(key); list && list->size() > 0)
+      fail_param(key, "{}: not supported yet", key);
   }
-  for (const char* key : {"chat_format", "generation_prompt", "parse_tool_calls", "reasoning_budget_tokens"}) {
+  for (const char* key :
+       {"chat_format", "generation_prompt", "parse_tool_calls", "reasoning_budget_tokens"}) {
     if (body.has(key)) fail_param(key, "{}: belongs to the chat route", key);
   }
   parse_sampling(body, out, bounds);
@@ -229,23 +245,44 @@ CompletionRequest parse_completion(std::string_view text, const openai::Bounds& 
 void print_settings(JsonWriter& out, const Settings& s) {
   const auto& p = s.sampling;
   out.begin_object().field("n_predict", s.n_predict).field("max_tokens", s.n_predict).field("seed", s.seed);
-  out.field("temperature", p.temperature).field("dynatemp_range", 0.0f).field("dynatemp_exponent", 1.0f);
-  out.field("top_k", p.top_k).field("top_p", p.top_p).field("min_p", p.min_p).field("top_n_sigma", -1.0f);
-  out.field("xtc_probability", 0.0f).field("xtc_threshold", 0.1f).field("typical_p", 1.0f);
+  out.field("temperature", p.temperature).field("dynatemp_range", p.dynatemp_range);
+  out.field("dynatemp_exponent", p.dynatemp_exponent)
+      .field("top_k", p.top_k)
+      .field("top_p", p.top_p)
+      .field("min_p", p.min_p);
+  out.field("top_n_sigma", p.top_n_sigma > 0 ? p.top_n_sigma : -1.0f)
+      .field("xtc_probability", p.xtc_probability);
+  out.field("xtc_threshold", p.xtc_threshold).field("typical_p", p.typical_p);
   out.field("repeat_last_n", p.repeat_last_n).field("repeat_penalty", p.repeat_penalty);
   out.field("presence_penalty", p.presence_penalty).field("frequency_penalty", p.frequency_penalty);
-  out.field("dry_multiplier", 0.0f).field("dry_base", 1.75f).field("dry_allowed_length", 2).field("dry_penalty_last_n", 64);
-  out.field("mirostat", 0).field("mirostat_tau", 5.0f).field("mirostat_eta", 0.1f);
+  out.field("dry_multiplier", p.dry_multiplier).field("dry_base", p.dry_base);
+  out.field("dry_allowed_length", p.dry_allowed_length).field("dry_penalty_last_n", p.dry_penalty_last_n);
+  out.key("dry_sequence_breakers").begin_array();
+  for (const auto& text : p.dry_breakers) out.value(text);
+  out.end_array()
+      .field("mirostat", p.mirostat)
+      .field("mirostat_tau", p.mirostat_tau)
+      .field("mirostat_eta", p.mirostat_eta);
+  out.field("adaptive_target", p.adaptive_target).field("adaptive_decay", p.adaptive_decay);
   out.key("stop").begin_array();
   for (const auto& text : s.stop) out.value(text);
-  out.end_array().field("n_keep", s.n_keep).field("n_discard", 0).field("ignore_eos", s.ignore_eos).field("stream", s.stream);
+  out.end_array()
+      .field("n_keep", s.n_keep)
+      .field("n_discard", 0)
+      .field("ignore_eos", s.ignore_eos)
+      .field("stream", s.stream);
   out.key("logit_bias").begin_array();
-  for (const auto& [token, bias] : p.logit_bias) out.begin_object().field("token", token).field("bias", bias).end_object();
-  out.end_array().field("n_probs", s.n_probs).field("min_keep", p.min_keep).field("grammar", "").field("grammar_lazy", false);
+  for (const auto& [token, bias] : p.logit_bias)
+    out.begin_object().field("token", token).field("bias", bias).end_object();
+  out.end_array()
+      .field("n_probs", s.n_probs)
+      .field("min_keep", p.min_keep)
+      .field("grammar", s.grammar)
+      .field("grammar_lazy", false);
   out.key("samplers").begin_array();
-  for (const char* name : {"penalties", "top_k", "top_p", "min_p", "temperature"}) out.value(name);
+  for (const Stage stage : p.samplers) out.value(to_string(stage));
   out.end_array().key("lora").begin_array().end_array();
-  out.field("post_sampling_probs", false).field("kv_cache_mode", s.kv_mode).end_object();
+  out.field("post_sampling_probs", p.post_sampling_probs).field("kv_cache_mode", s.kv_mode).end_object();
 }
 
 std::string print_frame(const Frame& f) {
@@ -254,7 +291,7 @@ std::string print_frame(const Frame& f) {
   print_ids(out, f.tokens);
   out.field("stop", false).field("id_slot", f.id_slot).field("tokens_predicted", f.predicted);
   out.field("tokens_evaluated", f.evaluated);
-  if (f.with_probabilities) print_probabilities(out, f.probabilities);
+  if (f.with_probabilities) print_probabilities(out, f.probabilities, f.post_sampling);
   if (f.timings) {
     out.key("timings");
     openai::print_timings(out, *f.timings);
@@ -275,7 +312,7 @@ std::string print_answer(const Answer& a) {
   out.field("stop_type", a.stop_type).field("stopping_word", a.stopping_word);
   out.field("tokens_cached", a.predicted > 0 ? a.evaluated + a.predicted - 1 : a.evaluated).key("timings");
   openai::print_timings(out, a.figures);
-  if (a.with_probabilities) print_probabilities(out, a.probabilities);
+  if (a.with_probabilities) print_probabilities(out, a.probabilities, a.post_sampling);
   out.end_object();
   return out.take();
 }
@@ -342,7 +379,8 @@ std::vector<int32_t> parse_detokenize(std::string_view text, int vocab_size) {
   return tokens->integers(0, vocab_size - 1);
 }
 
-std::vector<TokenId> encode_mixed(const Tokenizer& tokenizer, const MixedPrompt& prompt, bool add_special, bool parse_special) {
+std::vector<TokenId> encode_mixed(const Tokenizer& tokenizer, const MixedPrompt& prompt, bool add_special,
+                                  bool parse_special) {
   std::vector<TokenId> out;
   bool first = true;
   for (const auto& part : prompt) {
@@ -360,8 +398,10 @@ std::vector<TokenId> encode_mixed(const Tokenizer& tokenizer, const MixedPrompt&
 std::string text_of(const Tokenizer& tokenizer, const MixedPrompt& prompt) {
   std::string out;
   for (const auto& part : prompt) {
-    if (const auto* ids = std::get_if<std::vector<int32_t>>(&part)) out += tokenizer.decode(*ids, false);
-    else out += std::get<std::string>(part);
+    if (const auto* ids = std::get_if<std::vector<int32_t>>(&part))
+      out += tokenizer.decode(*ids, false);
+    else
+      out += std::get<std::string>(part);
   }
   return out;
 }

@@ -1,6 +1,5 @@
-// llama-server's own POST /completion and /infill: the request as a struct, the answer and its frames as text; and the
-// bodies of /tokenize and /detokenize.
-// Thread: any. Failure: invalid_request naming the field.
+// llama-server's own POST /completion and /infill: the request as a struct, the answer and its frames as
+// text; and the bodies of /tokenize and /detokenize. Thread: any. Failure: invalid_request naming the field.
 #pragma once
 
 #include <optional>
@@ -22,7 +21,7 @@ using MixedPrompt = std::vector<std::variant<std::string, std::vector<int32_t>>>
 struct CompletionRequest {
   std::vector<MixedPrompt> prompts;
   std::vector<std::string> prompt_paths;
-  bool many = false;               // a list of prompts: the answer is an array
+  bool many = false;  // a list of prompts: the answer is an array
   int max_tokens = -1;
   bool max_tokens_given = false;
   int n = 1;
@@ -32,7 +31,7 @@ struct CompletionRequest {
   bool stream = false, return_tokens = false, timings_per_token = false, echo = false;
   std::vector<std::string> response_fields;
   openai::SamplingFields sampling;
-  std::vector<std::pair<std::string, float>> text_bias;   // text whose tokens are biased
+  std::vector<std::pair<std::string, float>> text_bias;  // text whose tokens are biased
   OutputForm form;
   std::optional<int> ping_interval;
   std::vector<std::string> ignored;
@@ -57,7 +56,7 @@ struct Settings {
   int n_keep = 0;
   bool ignore_eos = false, stream = false;
   std::vector<std::string> stop;
-  std::string kv_mode;
+  std::string kv_mode, grammar;
 };
 void print_settings(JsonWriter& out, const Settings& settings);
 
@@ -66,7 +65,7 @@ struct Frame {
   std::string content;
   std::vector<int32_t> tokens;
   int predicted = 0, evaluated = 0;
-  bool with_probabilities = false;
+  bool with_probabilities = false, post_sampling = false;
   std::vector<Probability> probabilities;
   const openai::TimingFigures* timings = nullptr;
 };
@@ -90,7 +89,8 @@ TokenizeRequest parse_tokenize(std::string_view body, int vocab_size);
 std::string print_tokens(const Tokenizer& tokenizer, const std::vector<TokenId>& tokens, bool with_pieces);
 std::vector<int32_t> parse_detokenize(std::string_view body, int vocab_size);
 
-std::vector<TokenId> encode_mixed(const Tokenizer& tokenizer, const MixedPrompt& prompt, bool add_special, bool parse_special);
+std::vector<TokenId> encode_mixed(const Tokenizer& tokenizer, const MixedPrompt& prompt, bool add_special,
+                                  bool parse_special);
 std::string text_of(const Tokenizer& tokenizer, const MixedPrompt& prompt);
 
 }  // namespace mlxcel::llama

@@ -8,7 +8,8 @@ openai::EmbeddingRequest parse_embedding(std::string_view text, int vocab_size) 
   const JsonNode body = JsonNode::parse_request(text);
   auto content = body.find("content");
   if (!content) content = body.find("input");
-  if (!content) fail_param("content", "content: expected a string, an array of strings, or token ids; found none");
+  if (!content)
+    fail_param("content", "content: expected a string, an array of strings, or token ids; found none");
   JsonWriter inner;
   inner.begin_object().key("input").raw(content->dump());
   if (const auto norm = body.integer("embd_normalize", -1, 64)) inner.field("embd_normalize", *norm);
@@ -36,7 +37,8 @@ void check_rerank(std::string_view text) {
   const JsonNode body = JsonNode::parse_request(text);
   const auto query = body.find("query");
   if (!query) fail_param("query", "\"query\" must be provided");
-  if (query->kind() != JsonKind::string && query->kind() != JsonKind::object) fail_param("query", "\"query\" must be a string");
+  if (query->kind() != JsonKind::string && query->kind() != JsonKind::object)
+    fail_param("query", "\"query\" must be a string");
   auto documents = body.find("documents");
   if (!documents) documents = body.find("texts");
   if (!documents || documents->kind() != JsonKind::array || documents->size() == 0) {

@@ -17,14 +17,14 @@ namespace mlxcel::ollama {
 struct Request : ChatSpec {
   std::string model;
   bool stream = true;
-  bool empty = false;                 // nothing to answer: the model is to be loaded, or unloaded
-  std::optional<double> keep_alive;   // seconds; negative: stay
-  int num_ctx = 0;                    // a window below the slot's; 0: the slot's
+  bool empty = false;                // nothing to answer: the model is to be loaded, or unloaded
+  std::optional<double> keep_alive;  // seconds; negative: stay
+  int num_ctx = 0;                   // a window below the slot's; 0: the slot's
   // generate only
   bool raw = false;
   std::string prompt;
   std::optional<std::string> suffix;
-  std::vector<int32_t> context;       // tokens of an earlier answer
+  std::vector<int32_t> context;  // tokens of an earlier answer
 };
 Request parse_chat(std::string_view body, const openai::Bounds& bounds);
 Request parse_generate(std::string_view body, const openai::Bounds& bounds);
@@ -34,12 +34,12 @@ struct EmbedRequest {
   std::vector<std::string> inputs;
   bool truncate = true;
   int dimensions = 0;
-  bool older = false;                 // /api/embeddings: one prompt, one vector
+  bool older = false;  // /api/embeddings: one prompt, one vector
   std::vector<std::string> ignored;
 };
 EmbedRequest parse_embed(std::string_view body, bool older);
 
-struct Figures {                      // nanoseconds
+struct Figures {  // nanoseconds
   int64_t total = 0, load = 0, prompt = 0, eval = 0;
   int prompt_count = 0, eval_count = 0;
 };
@@ -57,8 +57,8 @@ struct Line {
   std::string warnings_json = {};
 };
 std::string print_line(const Line& line);
-std::string print_embed(const std::string& model, const std::vector<std::vector<float>>& vectors, const Figures& figures,
-                        bool older);
+std::string print_embed(const std::string& model, const std::vector<std::vector<float>>& vectors,
+                        const Figures& figures, bool older);
 
 struct ModelDetails {
   std::string name, format, family, parameter_size, quantization, digest, modified_at, expires_at;

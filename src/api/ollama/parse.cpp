@@ -38,18 +38,18 @@ void parse_options(const JsonNode& body, Request& out, int vocab_size) {
   }
   s.stop = openai::parse_stop(*options);
   // -1 is "to the end", -2 "fill the context": the same here.
-  if (const auto n = options->integer("num_predict", -2, INT32_MAX)) out.max_tokens = *n < 0 ? -1 : static_cast<int>(*n);
+  if (const auto n = options->integer("num_predict", -2, INT32_MAX))
+    out.max_tokens = *n < 0 ? -1 : static_cast<int>(*n);
   if (const auto n = options->integer("num_ctx", 1, INT32_MAX)) out.num_ctx = static_cast<int>(*n);
-  if (const auto x = options->number("typical_p", 0, 1); x && *x != 1) {
-    fail_param("options.typical_p", "options.typical_p: not supported yet; 1 is off");
-  }
-  if (const auto x = options->integer("mirostat", 0, 2); x && *x != 0) {
-    fail_param("options.mirostat", "options.mirostat: not supported yet; 0 is off");
-  }
-  for (const char* key : {"mirostat_tau", "mirostat_eta"}) options->number(key, 0, 1e9);
-  static constexpr const char* kKnown[] = {"temperature", "top_p", "min_p", "repeat_penalty", "presence_penalty", "frequency_penalty",
-                                           "top_k", "repeat_last_n", "seed", "stop", "num_predict", "num_ctx", "typical_p",
-                                           "mirostat", "mirostat_tau", "mirostat_eta"};
+  real("typical_p", 0, 1, s.typical_p);
+  whole("mirostat", 0, 2, s.mirostat);
+  real("mirostat_tau", 0, 100, s.mirostat_tau);
+  real("mirostat_eta", 0, 1, s.mirostat_eta);
+  static constexpr const char* kKnown[] = {
+      "temperature",       "top_p",   "min_p",         "repeat_penalty", "presence_penalty",
+      "frequency_penalty", "top_k",   "repeat_last_n", "seed",           "stop",
+      "num_predict",       "num_ctx", "typical_p",     "mirostat",       "mirostat_tau",
+      "mirostat_eta"};
   for (const auto& [name, value] : options->members()) {
     bool known = false;
     for (const char* key : kKnown) known = known || name == key;
@@ -68,7 +68,8 @@ void parse_think(const JsonNode& body, Request& out) {
   } else {
     const auto level = think->string();
     if (level != "low" && level != "medium" && level != "high" && level != "max") {
-      fail_param("think", "think: expected a boolean, low, medium or high, found \"{}\"", level.substr(0, 64));
+      fail_param("think", "think: expected a boolean, low, medium or high, found \"{}\"",
+                 level.substr(0, 64));
     }
     for (const char* key : {"reasoning_effort", "reasoning_strength"}) kwargs.field(key, level);
     for (const char* key : {"enable_thinking", "thinking"}) kwargs.field(key, true);
@@ -84,13 +85,16 @@ void parse_common(const JsonNode& body, Request& out, const openai::Bounds& boun
   parse_options(body, out, bounds.vocab_size);
   parse_think(body, out);
   if (const auto keep = body.find("keep_alive")) {
-    out.keep_alive = keep->kind() == JsonKind::string ? parse_keep_alive(keep->string()) : keep->number(-1e12, 1e12);
+    out.keep_alive =
+        keep->kind() == JsonKind::string ? parse_keep_alive(keep->string()) : keep->number(-1e12, 1e12);
   }
   if (const auto format = body.find("format")) {
     if (format->kind() == JsonKind::string) {
       const auto word = format->string();
-      if (word == "json") out.form = {OutputForm::Kind::json_object, "", "format", false};
-      else if (!word.empty()) fail_param("format", "format: expected \"json\" or a JSON schema, found \"{}\"", word.substr(0, 64));
+      if (word == "json")
+        out.form = {OutputForm::Kind::json_object, "", "format", false};
+      else if (!word.empty())
+        fail_param("format", "format: expected \"json\" or a JSON schema, found \"{}\"", word.substr(0, 64));
     } else if (format->kind() == JsonKind::object) {
       out.form = {OutputForm::Kind::json_schema, format->dump(), "format", false};
     } else {
@@ -101,28 +105,33 @@ void parse_common(const JsonNode& body, Request& out, const openai::Bounds& boun
   const auto top = body.integer("top_logprobs", 0, 20);
   if (top && *top > 0 && !wanted) fail_param("top_logprobs", "top_logprobs: only with logprobs: true");
   if (wanted) out.logprobs = static_cast<int>(top.value_or(0));
-  if (const auto adapters = body.find("lora"); adapters && adapters->size() > 0) fail_param("lora", "lora: not supported yet");
+  if (const auto adapters = body.find("lora"); adapters && adapters->size() > 0)
+    fail_param("lora", "lora: not supported yet");
 }
 
 void refuse_images(const JsonNode& node) {
   const auto images = node.find("images");
   if (!images) return;
   if (images->kind() != JsonKind::array) images->wrong("an array");
-  if (images->size() > 0) refuse_param(501, "not_supported_error", images->path(), "{}: this model takes text only", images->path());
+  if (images->size() > 0)
+    refuse_param(501, "not_supported_error", images->path(), "{}: this model takes text only",
+                 images->path());
 }
 
 void print_message(JsonWriter& out, const JsonNode& message, Request& spec, bool last) {
   if (message.kind() != JsonKind::object) message.wrong("an object with role and content");
   const auto role = message.string("role").value_or("");
   if (role != "system" && role != "user" && role != "assistant" && role != "tool") {
-    fail_param(message.path() + ".role", "{}.role: expected system, user, assistant or tool, found \"{}\"", message.path(), role.substr(0, 64));
+    fail_param(message.path() + ".role", "{}.role: expected system, user, assistant or tool, found \"{}\"",
+               message.path(), role.substr(0, 64));
   }
   refuse_images(message);
   const auto content = message.string("content").value_or("");
   out.begin_object().field("role", role).field("content", content);
   if (const auto name = message.string("tool_name")) out.field("name", *name);
   if (const auto id = message.string("tool_call_id")) out.field("tool_call_id", *id);
-  if (const auto thinking = message.string("thinking"); thinking && !thinking->empty()) out.field("reasoning_content", *thinking);
+  if (const auto thinking = message.string("thinking"); thinking && !thinking->empty())
+    out.field("reasoning_content", *thinking);
   bool called = false;
   if (const auto calls = message.find("tool_calls"); calls && calls->size() > 0) {
     called = true;
@@ -133,7 +142,10 @@ void print_message(JsonWriter& out, const JsonNode& message, Request& spec, bool
       const auto arguments = function->find("arguments");
       out.begin_object().field("type", "function");
       if (const auto id = call.string("id")) out.field("id", *id);
-      out.key("function").begin_object().field("name", function->string("name").value_or("")).key("arguments");
+      out.key("function")
+          .begin_object()
+          .field("name", function->string("name").value_or(""))
+          .key("arguments");
       out.raw(arguments ? arguments->dump() : "{}").end_object().end_object();
     }
     out.end_array();
@@ -143,7 +155,8 @@ void print_message(JsonWriter& out, const JsonNode& message, Request& spec, bool
   spec.last_is_assistant = role == "assistant" && !called;
   spec.last_content = content;
   if (content.empty() && !called && role != "tool") {
-    fail_param(message.path() + ".content", "{}.content: the last message is empty; there is nothing to answer", message.path());
+    fail_param(message.path() + ".content",
+               "{}.content: the last message is empty; there is nothing to answer", message.path());
   }
 }
 
@@ -152,7 +165,8 @@ void print_message(JsonWriter& out, const JsonNode& message, Request& spec, bool
 double parse_keep_alive(std::string_view text) {
   const std::string whole(text);
   auto wrong = [&]() -> double {
-    fail_param("keep_alive", "keep_alive: expected seconds or a duration such as 5m, found \"{}\"", whole.substr(0, 64));
+    fail_param("keep_alive", "keep_alive: expected seconds or a duration such as 5m, found \"{}\"",
+               whole.substr(0, 64));
   };
   double sign = 1, total = 0;
   if (text.starts_with('-')) {
@@ -224,7 +238,8 @@ Request parse_generate(std::string_view text, const openai::Bounds& bounds) {
   out.suffix = body.string("suffix");
   out.empty = out.prompt.empty() && !out.suffix;
   if (const auto own = body.string("template"); own && !own->empty()) {
-    fail_param("template", "template: not supported; start the server with --chat-template, or send raw: true");
+    fail_param("template",
+               "template: not supported; start the server with --chat-template, or send raw: true");
   }
   if (const auto context = body.find("context")) out.context = context->integers(0, bounds.vocab_size - 1);
   JsonWriter list;

@@ -9,7 +9,11 @@ namespace mlxcel::ollama {
 namespace {
 
 void print_details(JsonWriter& out, const ModelDetails& model) {
-  out.key("details").begin_object().field("parent_model", "").field("format", model.format).field("family", model.family);
+  out.key("details")
+      .begin_object()
+      .field("parent_model", "")
+      .field("format", model.format)
+      .field("family", model.family);
   out.key("families").begin_array();
   if (!model.family.empty()) out.value(model.family);
   out.end_array().field("parameter_size", model.parameter_size);
@@ -26,8 +30,8 @@ std::string rfc3339(int64_t nanoseconds) {
   const std::time_t seconds = nanoseconds / 1'000'000'000;
   std::tm t{};
   gmtime_r(&seconds, &t);
-  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:09}Z", t.tm_year + 1900, t.tm_mon + 1, t.tm_mday, t.tm_hour,
-                     t.tm_min, t.tm_sec, nanoseconds % 1'000'000'000);
+  return fmt::format("{:04}-{:02}-{:02}T{:02}:{:02}:{:02}.{:09}Z", t.tm_year + 1900, t.tm_mon + 1, t.tm_mday,
+                     t.tm_hour, t.tm_min, t.tm_sec, nanoseconds % 1'000'000'000);
 }
 
 std::string print_line(const Line& line) {
@@ -67,16 +71,20 @@ std::string print_line(const Line& line) {
       for (const int32_t id : *line.context) out.value(id);
       out.end_array();
     }
-    out.field("total_duration", f.total).field("load_duration", f.load).field("prompt_eval_count", f.prompt_count);
-    out.field("prompt_eval_duration", f.prompt).field("eval_count", f.eval_count).field("eval_duration", f.eval);
+    out.field("total_duration", f.total)
+        .field("load_duration", f.load)
+        .field("prompt_eval_count", f.prompt_count);
+    out.field("prompt_eval_duration", f.prompt)
+        .field("eval_count", f.eval_count)
+        .field("eval_duration", f.eval);
   }
   if (!line.warnings_json.empty()) out.key("warnings").raw(line.warnings_json);
   out.end_object();
   return out.take();
 }
 
-std::string print_embed(const std::string& model, const std::vector<std::vector<float>>& vectors, const Figures& figures,
-                        bool older) {
+std::string print_embed(const std::string& model, const std::vector<std::vector<float>>& vectors,
+                        const Figures& figures, bool older) {
   JsonWriter out;
   auto list = [&](const std::vector<float>& vector) {
     out.begin_array();
@@ -117,7 +125,10 @@ std::string print_ps(const std::vector<ModelDetails>& models) {
     print_head(out, model);
     out.field("size", model.size).field("digest", model.digest);
     print_details(out, model);
-    out.field("expires_at", model.expires_at).field("size_vram", 0).field("context_length", model.context).end_object();
+    out.field("expires_at", model.expires_at)
+        .field("size_vram", 0)
+        .field("context_length", model.context)
+        .end_object();
   }
   out.end_array().end_object();
   return out.take();

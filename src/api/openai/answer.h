@@ -11,10 +11,10 @@
 namespace mlxcel::openai {
 
 struct Identity {
-  std::string id;            // chatcmpl-…, cmpl-…
-  int64_t created = 0;       // Unix seconds
+  std::string id;       // chatcmpl-…, cmpl-…
+  int64_t created = 0;  // Unix seconds
   std::string model;
-  std::string fingerprint;   // system_fingerprint
+  std::string fingerprint;  // system_fingerprint
 };
 
 struct Usage {

@@ -18,6 +18,7 @@ struct ChatRequest : ChatSpec {
   std::string model;
   size_t message_count = 0;
   bool echo = false;
+  bool reasoning_control = false;  // its thought may be ended from outside
   StreamFields stream;
   EchoedFields echoed;
 };
@@ -27,7 +28,7 @@ ChatRequest parse_chat(std::string_view body, const Bounds& bounds);
 struct ChatChoice {
   int index = 0;
   std::string content;
-  std::string reasoning;              // empty: none
+  std::string reasoning;  // empty: none
   std::vector<ToolCall> calls;
   std::string finish_reason;
   bool with_logprobs = false;
@@ -40,7 +41,7 @@ struct ChatAnswer {
   Usage usage;
   TimingFigures timings;
   EchoedFields echoed;
-  std::string warnings_json;            // empty: none
+  std::string warnings_json;  // empty: none
 };
 /// `alias`: the field that repeats reasoning_content; empty: none.
 std::string print_chat(const ChatAnswer& answer, const std::string& alias = "reasoning");
@@ -48,14 +49,14 @@ std::string print_chat(const ChatAnswer& answer, const std::string& alias = "rea
 /// One chunk of a stream; `usage_null` where the request asked for a usage chunk at the end.
 struct ChatChunk {
   int index = 0;
-  bool role = false;                    // the first of a choice: {"role": "assistant", "content": ""}
-  std::string content = {};             // with neither role, content nor finish: an empty delta
+  bool role = false;         // the first of a choice: {"role": "assistant", "content": ""}
+  std::string content = {};  // with neither role, content nor finish: an empty delta
   std::string reasoning = {};
-  const ToolCall* call = nullptr;       // the head of a call: id and name, arguments empty
+  const ToolCall* call = nullptr;  // the head of a call: id and name, arguments empty
   int call_index = 0;
   const std::string* arguments = nullptr;  // a piece of the arguments of call_index
   const std::vector<TokenScore>* logprobs = nullptr;
-  std::string finish_reason = {};       // empty: null
+  std::string finish_reason = {};  // empty: null
   const TimingFigures* timings = nullptr;
   std::string warnings_json = {};
 };

@@ -39,13 +39,13 @@ CompletionRequest parse_completion(std::string_view body, const Bounds& bounds);
 struct LegacyScore {
   TokenScore score;
   bool known = true;
-  size_t offset = 0;   // characters before it in the text
+  size_t offset = 0;  // characters before it in the text
 };
 
 struct CompletionChoice {
   int index = 0;
   std::string text;
-  std::string finish_reason;     // empty: null (a chunk that is not the last)
+  std::string finish_reason;  // empty: null (a chunk that is not the last)
   bool with_logprobs = false;
   std::vector<LegacyScore> logprobs;
 };

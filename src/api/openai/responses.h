@@ -15,17 +15,18 @@
 namespace mlxcel::openai {
 
 struct ResponseRequest : ChatSpec {
-  std::vector<std::string> turns;      // of `input`, each a chat message as JSON
+  std::vector<std::string> turns;  // of `input`, each a chat message as JSON
   std::string instructions;
   std::string model;
   std::string previous_response_id, conversation_id;
   bool new_conversation = false;
   bool store = true, stream = false, truncate = false, with_logprobs = false;
-  std::vector<std::string> custom_tools;          // answered as custom_tool_call
+  std::vector<std::string> custom_tools;                    // answered as custom_tool_call
   std::vector<std::pair<std::string, std::string>> echoed;  // fields of the response object, JSON
 };
 ResponseRequest parse_response(std::string_view body, const Bounds& bounds, bool counting);
-/// The whole conversation as the template sees it: instructions, what came before, this input. Returns the array.
+/// The whole conversation as the template sees it: instructions, what came before, this input. Returns the
+/// array.
 std::string conversation_json(const std::string& instructions, const std::vector<std::string>& before,
                               const std::vector<std::string>& turns);
 /// A turn is dropped with everything up to the next user turn; false when only one user turn is left.
@@ -34,10 +35,10 @@ bool drop_oldest(std::vector<std::string>& turns);
 struct OutputItem {
   enum class Kind { reasoning, message, function_call, custom_tool_call };
   Kind kind = Kind::message;
-  std::string id;          // rs_, msg_, fc_, ctc_
-  std::string text;        // of reasoning and message
+  std::string id;    // rs_, msg_, fc_, ctc_
+  std::string text;  // of reasoning and message
   ToolCall call;
-  std::string input;       // custom: the one string
+  std::string input;  // custom: the one string
   std::vector<TokenScore> scores;
   bool done = false;
 };
@@ -66,8 +67,9 @@ class ResponseEvents {
   std::string part_added(size_t index, const OutputItem& item);
   std::string part_done(size_t index, const OutputItem& item);
   /// `type` such as response.output_text.delta; `key` delta, text, arguments or input.
-  std::string piece(const char* type, const char* key, size_t index, const OutputItem& item, const std::string& text,
-                    bool with_content_index, const std::vector<TokenScore>* scores = nullptr);
+  std::string piece(const char* type, const char* key, size_t index, const OutputItem& item,
+                    const std::string& text, bool with_content_index,
+                    const std::vector<TokenScore>* scores = nullptr);
   std::string error(const std::string& code, const std::string& message);
 
  private:

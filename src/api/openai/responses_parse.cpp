@@ -9,7 +9,8 @@
 namespace mlxcel::openai {
 namespace {
 
-constexpr const char* kCustomSchema = R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"]})";
+constexpr const char* kCustomSchema =
+    R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"]})";
 
 std::string text_of(const JsonNode& content) {
   if (content.kind() == JsonKind::string) return content.string();
@@ -20,15 +21,20 @@ std::string text_of(const JsonNode& content) {
     if (part.kind() != JsonKind::object) part.wrong("an object with a type");
     const auto type = part.string("type").value_or("");
     if (type == "input_image" || type == "image_url") {
-      if (part.has("file_id") && !part.has("image_url")) fail_param(part.path(), "{}: files are not kept here; send image_url", part.path());
-      refuse_param(501, "not_supported_error", part.path(), "{}: this model takes text only, found a part of type {}", part.path(), type);
+      if (part.has("file_id") && !part.has("image_url"))
+        fail_param(part.path(), "{}: files are not kept here; send image_url", part.path());
+      refuse_param(501, "not_supported_error", part.path(),
+                   "{}: this model takes text only, found a part of type {}", part.path(), type);
     }
     if (type == "input_audio" || type == "input_video") {
-      refuse_param(501, "not_supported_error", part.path(), "{}: this model takes text only, found a part of type {}", part.path(), type);
+      refuse_param(501, "not_supported_error", part.path(),
+                   "{}: this model takes text only, found a part of type {}", part.path(), type);
     }
     const bool text = type == "input_text" || type == "output_text" || type == "text" || type == "refusal" ||
                       type == "reasoning_text" || type == "summary_text";
-    if (!text) fail_param(part.path() + ".type", "{}.type: \"{}\" is not a text part", part.path(), type.substr(0, 64));
+    if (!text)
+      fail_param(part.path() + ".type", "{}.type: \"{}\" is not a text part", part.path(),
+                 type.substr(0, 64));
     const char* key = type == "refusal" ? "refusal" : "text";
     const auto value = part.string(key);
     if (!value) fail_param(part.path() + "." + key, "{}.{}: expected a string", part.path(), key);
@@ -83,7 +89,8 @@ class Turns {
       return;
     }
     if (type == "item_reference") {
-      refuse_param(404, "not_found_error", item.path(), "{}: no item {} is kept", item.path(), item.string("id").value_or("").substr(0, 80));
+      refuse_param(404, "not_found_error", item.path(), "{}: no item {} is kept", item.path(),
+                   item.string("id").value_or("").substr(0, 80));
     }
     fail_param(item.path() + ".type", "{}.type: \"{}\" is not a known item", item.path(), type.substr(0, 64));
   }
@@ -117,11 +124,16 @@ class Turns {
       return;
     }
     if (role != "user" && role != "system" && role != "developer") {
-      fail_param(item.path() + ".role", "{}.role: expected user, assistant, system or developer, found \"{}\"", item.path(), role.substr(0, 64));
+      fail_param(item.path() + ".role",
+                 "{}.role: expected user, assistant, system or developer, found \"{}\"", item.path(),
+                 role.substr(0, 64));
     }
     flush();
     JsonWriter turn;
-    turn.begin_object().field("role", role == "developer" ? "system" : role).field("content", text).end_object();
+    turn.begin_object()
+        .field("role", role == "developer" ? "system" : role)
+        .field("content", text)
+        .end_object();
     out_.turns.push_back(turn.take());
     last_empty_ = text.empty();
   }
@@ -129,7 +141,12 @@ class Turns {
   void call(const std::string& id, const std::string& name, const std::string& arguments) {
     open_ = true;
     JsonWriter out;
-    out.begin_object().field("id", id).field("type", "function").key("function").begin_object().field("name", name);
+    out.begin_object()
+        .field("id", id)
+        .field("type", "function")
+        .key("function")
+        .begin_object()
+        .field("name", name);
     out.key("arguments").raw(arguments).end_object().end_object();
     calls_.push_back(out.take());
   }
@@ -186,7 +203,8 @@ void parse_response_tools(const JsonNode& body, ResponseRequest& out) {
       if (tool.kind() != JsonKind::object) tool.wrong("an object with a type");
       const auto type = required_text(tool, "type");
       if (type != "function" && type != "custom") {
-        out.warnings.push_back({"tool_dropped", "tools of type " + type.substr(0, 64) + " can only be run by their vendor"});
+        out.warnings.push_back(
+            {"tool_dropped", "tools of type " + type.substr(0, 64) + " can only be run by their vendor"});
         continue;
       }
       const auto inner = tool.find("function");  // the chat spelling is taken too
@@ -194,10 +212,14 @@ void parse_response_tools(const JsonNode& body, ResponseRequest& out) {
       const auto name = required_text(source, "name");
       check_tool_name(name, source.path() + ".name");
       const auto parameters = source.find("parameters");
-      if (parameters && parameters->kind() != JsonKind::object) parameters->wrong("a JSON schema (an object)");
+      if (parameters && parameters->kind() != JsonKind::object)
+        parameters->wrong("a JSON schema (an object)");
       const bool custom = type == "custom";
       if (custom) out.custom_tools.push_back(name);
-      tools.raw(print_function_tool(name, source.string("description"), custom ? kCustomSchema : parameters ? parameters->dump() : ""));
+      tools.raw(print_function_tool(name, source.string("description"),
+                                    custom       ? kCustomSchema
+                                    : parameters ? parameters->dump()
+                                                 : ""));
       out.tool_names.push_back(name);
     }
   } else {
@@ -211,9 +233,13 @@ void parse_response_tools(const JsonNode& body, ResponseRequest& out) {
   out.echoed.emplace_back("tool_choice", choice ? choice->dump() : "\"auto\"");
   if (choice && choice->kind() == JsonKind::string) {
     const auto word = choice->string();
-    if (word == "required") out.tool_choice = ToolChoice::required;
-    else if (word == "none") out.tool_choice = ToolChoice::none;
-    else if (word != "auto") fail_param("tool_choice", "tool_choice: expected auto, none, required or a tool, found \"{}\"", word.substr(0, 64));
+    if (word == "required")
+      out.tool_choice = ToolChoice::required;
+    else if (word == "none")
+      out.tool_choice = ToolChoice::none;
+    else if (word != "auto")
+      fail_param("tool_choice", "tool_choice: expected auto, none, required or a tool, found \"{}\"",
+                 word.substr(0, 64));
   } else if (choice) {
     if (choice->kind() != JsonKind::object) choice->wrong("a string or an object");
     out.tool_choice = ToolChoice::named;
@@ -246,16 +272,20 @@ void parse_reasoning(const JsonNode& body, ResponseRequest& out) {
 void parse_memory(const JsonNode& body, ResponseRequest& out) {
   out.previous_response_id = body.string("previous_response_id").value_or("");
   if (const auto conversation = body.find("conversation")) {
-    if (conversation->kind() == JsonKind::string) out.conversation_id = conversation->string();
-    else if (conversation->kind() == JsonKind::object) out.conversation_id = conversation->string("id").value_or("");
-    else conversation->wrong("an id or an object");
+    if (conversation->kind() == JsonKind::string)
+      out.conversation_id = conversation->string();
+    else if (conversation->kind() == JsonKind::object)
+      out.conversation_id = conversation->string("id").value_or("");
+    else
+      conversation->wrong("an id or an object");
     out.new_conversation = out.conversation_id.empty();
   }
   if (!out.previous_response_id.empty() && (out.new_conversation || !out.conversation_id.empty())) {
     fail_param("previous_response_id", "previous_response_id: excludes conversation");
   }
   out.store = body.boolean("store").value_or(true);
-  if (body.boolean("background").value_or(false)) fail_param("background", "background: not supported; stream instead");
+  if (body.boolean("background").value_or(false))
+    fail_param("background", "background: not supported; stream instead");
 }
 
 void echo(const JsonNode& body, ResponseRequest& out, const char* key, const char* otherwise) {
@@ -276,8 +306,9 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
   parse_response_tools(body, out);
   parse_reasoning(body, out);
   parse_memory(body, out);
-  out.echoed.emplace_back("previous_response_id",
-                          out.previous_response_id.empty() ? "null" : JsonWriter().value(out.previous_response_id).take());
+  out.echoed.emplace_back("previous_response_id", out.previous_response_id.empty()
+                                                      ? "null"
+                                                      : JsonWriter().value(out.previous_response_id).take());
   out.echoed.emplace_back("store", out.store ? "true" : "false");
   if (const auto format = body.find("text")) {
     if (format->kind() != JsonKind::object) format->wrong("an object");
@@ -285,7 +316,8 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
     format->string("verbosity");
   }
   echo(body, out, "text", R"({"format":{"type":"text"}})");
-  if (const auto cap = body.integer("max_output_tokens", 1, INT32_MAX)) out.max_tokens = static_cast<int>(*cap);
+  if (const auto cap = body.integer("max_output_tokens", 1, INT32_MAX))
+    out.max_tokens = static_cast<int>(*cap);
   echo(body, out, "max_output_tokens", "null");
   body.integer("max_tool_calls", 0, INT32_MAX);
   out.sampling = parse_sampling(body, bounds);
@@ -293,7 +325,8 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
   echo(body, out, "top_p", "null");
   out.stream = !counting && body.boolean("stream").value_or(false);
   if (const auto include = body.find("include")) {
-    for (const auto& item : include->items()) out.with_logprobs = out.with_logprobs || item.string() == "message.output_text.logprobs";
+    for (const auto& item : include->items())
+      out.with_logprobs = out.with_logprobs || item.string() == "message.output_text.logprobs";
   }
   const auto top = body.integer("top_logprobs", 0, 20);
   out.with_logprobs = out.with_logprobs || top.value_or(0) > 0;
@@ -306,7 +339,8 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
   echo(body, out, "truncation", "\"disabled\"");
   const auto inert = parse_inert(body);
   out.echoed.emplace_back("metadata", inert.metadata_json.empty() ? "{}" : inert.metadata_json);
-  if (!inert.service_tier.empty()) out.echoed.emplace_back("service_tier", JsonWriter().value(inert.service_tier).take());
+  if (!inert.service_tier.empty())
+    out.echoed.emplace_back("service_tier", JsonWriter().value(inert.service_tier).take());
   echo(body, out, "user", "null");
   body.find("stream_options");
   refuse_unsupported(body);
@@ -318,7 +352,8 @@ std::string conversation_json(const std::string& instructions, const std::vector
                               const std::vector<std::string>& turns) {
   JsonWriter out;
   out.begin_array();
-  if (!instructions.empty()) out.begin_object().field("role", "system").field("content", instructions).end_object();
+  if (!instructions.empty())
+    out.begin_object().field("role", "system").field("content", instructions).end_object();
   for (const auto* list : {&before, &turns}) {
     for (const auto& turn : *list) out.raw(turn);
   }
@@ -333,7 +368,8 @@ bool drop_oldest(std::vector<std::string>& turns) {
   size_t to = from + 1;
   while (to < turns.size() && role(turns[to]) != "user") ++to;
   if (to >= turns.size()) return false;
-  turns.erase(turns.begin() + static_cast<std::ptrdiff_t>(from), turns.begin() + static_cast<std::ptrdiff_t>(to));
+  turns.erase(turns.begin() + static_cast<std::ptrdiff_t>(from),
+              turns.begin() + static_cast<std::ptrdiff_t>(to));
   return true;
 }
 

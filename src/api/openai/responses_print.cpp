@@ -22,7 +22,10 @@ void print_text_part(JsonWriter& out, const OutputItem& item, bool empty) {
 }
 
 void print_reasoning_part(JsonWriter& out, const OutputItem& item, bool empty) {
-  out.begin_object().field("type", "reasoning_text").field("text", empty ? std::string() : item.text).end_object();
+  out.begin_object()
+      .field("type", "reasoning_text")
+      .field("text", empty ? std::string() : item.text)
+      .end_object();
 }
 
 /// `empty`: as it is when it is added, before anything of it came.
@@ -57,11 +60,15 @@ void print_object(JsonWriter& out, const ResponseObject& r) {
   out.key("completed_at");
   r.completed ? out.value(r.completed) : out.null();
   out.field("status", r.status).key("incomplete_details");
-  if (r.incomplete_reason.empty()) out.null();
-  else out.begin_object().field("reason", r.incomplete_reason).end_object();
+  if (r.incomplete_reason.empty())
+    out.null();
+  else
+    out.begin_object().field("reason", r.incomplete_reason).end_object();
   out.key("error");
-  if (r.error_message.empty()) out.null();
-  else out.begin_object().field("code", r.error_code).field("message", r.error_message).end_object();
+  if (r.error_message.empty())
+    out.null();
+  else
+    out.begin_object().field("code", r.error_code).field("message", r.error_message).end_object();
   out.field("model", r.model).key("output").begin_array();
   std::string text;
   for (const auto& item : r.output) {
@@ -70,12 +77,21 @@ void print_object(JsonWriter& out, const ResponseObject& r) {
   }
   out.end_array().field("output_text", text).field("background", false);
   for (const auto& [name, json] : r.echoed) out.key(name).raw(json);
-  if (!r.conversation_id.empty()) out.key("conversation").begin_object().field("id", r.conversation_id).end_object();
+  if (!r.conversation_id.empty())
+    out.key("conversation").begin_object().field("id", r.conversation_id).end_object();
   out.key("usage");
   if (r.with_usage) {
-    out.begin_object().field("input_tokens", r.usage.prompt_tokens).key("input_tokens_details").begin_object();
-    out.field("cached_tokens", r.usage.cached_tokens).end_object().field("output_tokens", r.usage.completion_tokens);
-    out.key("output_tokens_details").begin_object().field("reasoning_tokens", r.usage.reasoning_tokens).end_object();
+    out.begin_object()
+        .field("input_tokens", r.usage.prompt_tokens)
+        .key("input_tokens_details")
+        .begin_object();
+    out.field("cached_tokens", r.usage.cached_tokens)
+        .end_object()
+        .field("output_tokens", r.usage.completion_tokens);
+    out.key("output_tokens_details")
+        .begin_object()
+        .field("reasoning_tokens", r.usage.reasoning_tokens)
+        .end_object();
     out.field("total_tokens", r.usage.prompt_tokens + r.usage.completion_tokens).end_object();
   } else {
     out.null();
@@ -162,7 +178,8 @@ std::string ResponseEvents::part_done(size_t index, const OutputItem& item) {
 }
 
 std::string ResponseEvents::piece(const char* type, const char* key, size_t index, const OutputItem& item,
-                                  const std::string& text, bool with_content_index, const std::vector<TokenScore>* scores) {
+                                  const std::string& text, bool with_content_index,
+                                  const std::vector<TokenScore>* scores) {
   auto out = begin(type);
   out.field("item_id", item.id).field("output_index", index);
   if (with_content_index) out.field("content_index", 0);

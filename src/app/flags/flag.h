@@ -1,6 +1,7 @@
-// The server's flags as one table: from it come parsing, environment aliases, help, completion, the documentation and
-// a test. A flag works, takes a value without effect, or stops start-up with a reason; none is silently ignored.
-// Owner: static. Thread: main. Failure: UsageError naming flag, value and what is accepted.
+// The server's flags as one table: from it come parsing, environment aliases, help, completion, the
+// documentation and a test. A flag works, takes a value without effect, or stops start-up with a reason; none
+// is silently ignored. Owner: static. Thread: main. Failure: UsageError naming flag, value and what is
+// accepted.
 #pragma once
 
 #include <functional>
@@ -20,23 +21,23 @@ struct FlagState {
   double timeout = 3600, decode_timeout = 600;
   std::optional<long long> seed;
   bool cache_list = false, completion = false, markdown = false, help = false, version = false;
-  std::vector<std::string> notes;   // accepted without effect, to be said at start-up
+  std::vector<std::string> notes;  // accepted without effect, to be said at start-up
 };
 
 struct Flag {
   enum class Kind { value, list, toggle };
   using Apply = std::function<void(FlagState&, const Flag&, const std::string&)>;
 
-  std::string names;          // "-c,--ctx-size"; "!" before a name that switches off
-  std::string env;            // "LLAMA_ARG_CTX_SIZE,MLXCEL_…", the canonical one first; empty: none
-  std::string group;          // empty: hidden from help
+  std::string names;  // "-c,--ctx-size"; "!" before a name that switches off
+  std::string env;    // "LLAMA_ARG_CTX_SIZE,MLXCEL_…", the canonical one first; empty: none
+  std::string group;  // empty: hidden from help
   Kind kind = Kind::value;
-  std::string type;           // of the value, for help
+  std::string type;  // of the value, for help
   std::string help;
-  Apply apply;                // toggles get "true" or "false"
-  bool env_adds = false;      // the environment is added to the command line, not replaced by it
+  Apply apply;            // toggles get "true" or "false"
+  bool env_adds = false;  // the environment is added to the command line, not replaced by it
 
-  std::string name() const;   // the first long spelling
+  std::string name() const;                                     // the first long spelling
   std::vector<std::pair<std::string, bool>> spellings() const;  // and whether each switches on
 };
 

@@ -60,7 +60,8 @@ void read_environment(const Flag& flag, FlagState& state) {
     if (flag.kind == Flag::Kind::toggle) {
       if (!ours && !raw && has_off_spelling(flag) && name.starts_with("LLAMA_ARG_")) {
         // LLAMA_ARG_NO_X, set to anything, switches X off.
-        if (std::getenv(("LLAMA_ARG_NO_" + name.substr(10)).c_str())) return set_from("LLAMA_ARG_NO_" + name.substr(10), flag, state, "false");
+        if (std::getenv(("LLAMA_ARG_NO_" + name.substr(10)).c_str()))
+          return set_from("LLAMA_ARG_NO_" + name.substr(10), flag, state, "false");
       }
       if (!raw) continue;
       const auto on = boolean_word(raw, ours);
@@ -111,8 +112,10 @@ std::string Flag::name() const {
 std::vector<std::pair<std::string, bool>> Flag::spellings() const {
   std::vector<std::pair<std::string, bool>> out;
   for (const auto& name : split(names)) {
-    if (name.starts_with('!')) out.emplace_back(name.substr(1), false);
-    else out.emplace_back(name, true);
+    if (name.starts_with('!'))
+      out.emplace_back(name.substr(1), false);
+    else
+      out.emplace_back(name, true);
   }
   return out;
 }
@@ -143,7 +146,9 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
       bool state_wanted = on;
       if (value) {
         const auto given_word = boolean_word(*value, true);
-        if (!given_word) throw UsageError(fmt::format("{}: expected true or false, found \"{}\"", word, value->substr(0, 80)));
+        if (!given_word)
+          throw UsageError(
+              fmt::format("{}: expected true or false, found \"{}\"", word, value->substr(0, 80)));
         state_wanted = *given_word == on;
       }
       given.push_back({flag, state_wanted ? "true" : "false"});
@@ -156,7 +161,8 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
     given.push_back({flag, *value});
   }
   for (const auto& flag : flags) {
-    const bool on_line = std::any_of(given.begin(), given.end(), [&](const Given& g) { return g.flag == &flag; });
+    const bool on_line =
+        std::any_of(given.begin(), given.end(), [&](const Given& g) { return g.flag == &flag; });
     if (!flag.env.empty() && (!on_line || flag.env_adds)) read_environment(flag, state);
   }
   for (const auto& each : given) set_from("", *each.flag, state, each.value);
@@ -167,8 +173,10 @@ Flag::Apply integer(long long low, long long high, std::function<void(FlagState&
     long long number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
     if (error != std::errc() || end != value.data() + value.size() || number < low || number > high) {
-      throw UsageError(high >= (1ll << 30) ? fmt::format("{} {}: expected an integer of at least {}", flag.name(), value, low)
-                                           : fmt::format("{} {}: expected an integer from {} to {}", flag.name(), value, low, high));
+      throw UsageError(
+          high >= (1ll << 30)
+              ? fmt::format("{} {}: expected an integer of at least {}", flag.name(), value, low)
+              : fmt::format("{} {}: expected an integer from {} to {}", flag.name(), value, low, high));
     }
     set(state, number);
   };
@@ -178,39 +186,48 @@ Flag::Apply real(double low, double high, std::function<void(FlagState&, double)
   return [low, high, set = std::move(set)](FlagState& state, const Flag& flag, const std::string& value) {
     double number = 0;
     const auto [end, error] = std::from_chars(value.data(), value.data() + value.size(), number);
-    if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number) || number < low || number > high) {
-      throw UsageError(fmt::format("{} {}: expected a number from {:g} to {:g}", flag.name(), value, low, high));
+    if (error != std::errc() || end != value.data() + value.size() || !std::isfinite(number) ||
+        number < low || number > high) {
+      throw UsageError(
+          fmt::format("{} {}: expected a number from {:g} to {:g}", flag.name(), value, low, high));
     }
     set(state, number);
   };
 }
 
 Flag::Apply text(std::function<void(FlagState&, const std::string&)> set) {
-  return [set = std::move(set)](FlagState& state, const Flag&, const std::string& value) { set(state, value); };
+  return
+      [set = std::move(set)](FlagState& state, const Flag&, const std::string& value) { set(state, value); };
 }
 
 Flag::Apply word(std::vector<std::string> words, std::function<void(FlagState&, const std::string&)> set) {
-  return [words = std::move(words), set = std::move(set)](FlagState& state, const Flag& flag, const std::string& value) {
+  return [words = std::move(words), set = std::move(set)](FlagState& state, const Flag& flag,
+                                                          const std::string& value) {
     if (std::find(words.begin(), words.end(), value) == words.end()) {
-      throw UsageError(fmt::format("{} {}: expected {}", flag.name(), value.substr(0, 80), fmt::join(words, ", ")));
+      throw UsageError(
+          fmt::format("{} {}: expected {}", flag.name(), value.substr(0, 80), fmt::join(words, ", ")));
     }
     set(state, value);
   };
 }
 
 Flag::Apply onoff(std::function<void(FlagState&, bool)> set) {
-  return [set = std::move(set)](FlagState& state, const Flag&, const std::string& value) { set(state, value == "true"); };
+  return [set = std::move(set)](FlagState& state, const Flag&, const std::string& value) {
+    set(state, value == "true");
+  };
 }
 
 Flag::Apply inert(std::vector<std::string> values, std::string reason) {
-  return [values = std::move(values), reason = std::move(reason)](FlagState&, const Flag& flag, const std::string& value) {
+  return [values = std::move(values), reason = std::move(reason)](FlagState&, const Flag& flag,
+                                                                  const std::string& value) {
     const bool fine = std::find(values.begin(), values.end(), value) != values.end() ||
                       std::find(values.begin(), values.end(), "*") != values.end();
     if (fine) return;
     const bool toggle = flag.kind == Flag::Kind::toggle;
     std::string allowed;
     if (!values.empty() && !toggle) allowed = fmt::format(" (accepted: {})", fmt::join(values, ", "));
-    throw UsageError(fmt::format("{}{}{}: {}{}", flag.name(), toggle ? "" : " ", toggle ? "" : value.substr(0, 80), reason, allowed));
+    throw UsageError(fmt::format("{}{}{}: {}{}", flag.name(), toggle ? "" : " ",
+                                 toggle ? "" : value.substr(0, 80), reason, allowed));
   };
 }
 
@@ -223,14 +240,19 @@ Flag::Apply noted(std::string why) {
 Flag::Apply refused(std::string reason) { return inert({}, std::move(reason)); }
 
 std::string flags_help(const std::vector<Flag>& flags, const std::string& program) {
-  std::string out = fmt::format("Serve a model over HTTP: OpenAI, Anthropic, Ollama and llama-server APIs.\n\nUsage: {} [options]\n", program);
+  std::string out = fmt::format(
+      "Serve a model over HTTP: OpenAI, Anthropic, Ollama and llama-server APIs.\n\nUsage: {} [options]\n",
+      program);
   std::string group;
   for (const auto& flag : flags) {
     if (flag.group.empty()) continue;
     if (flag.group != group) out += fmt::format("\n{}:\n", group = flag.group);
     std::string head = "  " + shown_names(flag);
     if (!flag.type.empty()) head += " " + flag.type;
-    const auto lines = wrapped(flag.env.empty() ? flag.help : fmt::format("{} [{}]", flag.help, flag.env.substr(0, flag.env.find(','))), 70);
+    const auto lines =
+        wrapped(flag.env.empty() ? flag.help
+                                 : fmt::format("{} [{}]", flag.help, flag.env.substr(0, flag.env.find(','))),
+                70);
     if (head.size() > 34) {
       out += head + "\n";
       head.clear();
@@ -240,10 +262,12 @@ std::string flags_help(const std::vector<Flag>& flags, const std::string& progra
       head.clear();
     }
   }
-  out += fmt::format("\nExamples:\n  {0} -m SmolLM2-135M-Instruct.gguf\n  {0} -m ./all-MiniLM-L6-v2 --port 8081\n"
-                     "  {0} -m owner/name --api-key secret --host 0.0.0.0 --ssl-cert-file cert.pem --ssl-key-file key.pem\n"
-                     "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
-                     "    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}], \"stream\": true}}'\n", program);
+  out += fmt::format(
+      "\nExamples:\n  {0} -m SmolLM2-135M-Instruct.gguf\n  {0} -m ./all-MiniLM-L6-v2 --port 8081\n"
+      "  {0} -m owner/name --api-key secret --host 0.0.0.0 --ssl-cert-file cert.pem --ssl-key-file key.pem\n"
+      "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
+      "    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}], \"stream\": true}}'\n",
+      program);
   return out;
 }
 
@@ -260,11 +284,13 @@ std::string flags_markdown(const std::vector<Flag>& flags) {
   for (const auto& flag : flags) {
     if (flag.group.empty()) continue;
     if (flag.group != group) {
-      out += fmt::format("\n### {}\n\n| Flag | Environment | Meaning |\n| --- | --- | --- |\n", group = flag.group);
+      out += fmt::format("\n### {}\n\n| Flag | Environment | Meaning |\n| --- | --- | --- |\n",
+                         group = flag.group);
     }
     std::string env;
     for (const auto& name : split(flag.env)) env += fmt::format("{}`{}`", env.empty() ? "" : ", ", name);
-    out += fmt::format("| `{}{}` | {} | {} |\n", shown_names(flag), flag.type.empty() ? "" : " " + escaped(flag.type), env, escaped(flag.help));
+    out += fmt::format("| `{}{}` | {} | {} |\n", shown_names(flag),
+                       flag.type.empty() ? "" : " " + escaped(flag.type), env, escaped(flag.help));
   }
   return out;
 }
@@ -275,8 +301,10 @@ std::string flags_completion(const std::vector<Flag>& flags, const std::string& 
     if (flag.group.empty()) continue;
     for (const auto& [name, on] : flag.spellings()) words += (words.empty() ? "" : " ") + name;
   }
-  return fmt::format("_mlxcel_server() {{\n  COMPREPLY=($(compgen -W \"{}\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n}}\n"
-                     "complete -o default -F _mlxcel_server {}\n", words, program);
+  return fmt::format(
+      "_mlxcel_server() {{\n  COMPREPLY=($(compgen -W \"{}\" -- \"${{COMP_WORDS[COMP_CWORD]}}\"))\n}}\n"
+      "complete -o default -F _mlxcel_server {}\n",
+      words, program);
 }
 
 const std::vector<Flag>& server_flags() {

@@ -25,8 +25,13 @@ class ChatWriter final : public ReplyWriter {
     answer_.identity = std::move(identity);
     answer_.echoed = request.echoed;
     for (int i = 0; i < request.n; ++i) {
-      answer_.choices.push_back({.index = i, .content = echo_, .reasoning = "", .calls = {}, .finish_reason = "",
-                                 .with_logprobs = with_logprobs_, .logprobs = {}});
+      answer_.choices.push_back({.index = i,
+                                 .content = echo_,
+                                 .reasoning = "",
+                                 .calls = {},
+                                 .finish_reason = "",
+                                 .with_logprobs = with_logprobs_,
+                                 .logprobs = {}});
     }
   }
 
@@ -49,13 +54,17 @@ class ChatWriter final : public ReplyWriter {
   }
 
   void thought(size_t row, const std::string& text) override {
-    if (!streams_) answer_.choices[row].reasoning += text;
-    else send_text(row, {.index = static_cast<int>(row), .reasoning = text});
+    if (!streams_)
+      answer_.choices[row].reasoning += text;
+    else
+      send_text(row, {.index = static_cast<int>(row), .reasoning = text});
   }
 
   void content(size_t row, const std::string& text) override {
-    if (!streams_) answer_.choices[row].content += text;
-    else send_text(row, {.index = static_cast<int>(row), .content = text});
+    if (!streams_)
+      answer_.choices[row].content += text;
+    else
+      send_text(row, {.index = static_cast<int>(row), .content = text});
   }
 
   void call(size_t row, int index, const ToolCall& call) override {
@@ -75,13 +84,16 @@ class ChatWriter final : public ReplyWriter {
     if (!choice.logprobs.empty()) send_text(row, {.index = choice.index});
     ++ended_;
     const bool last = ended_ == answer_.choices.size();
-    send({.index = choice.index, .finish_reason = end.finish, .timings = last ? &end.figures.timings : nullptr,
+    send({.index = choice.index,
+          .finish_reason = end.finish,
+          .timings = last ? &end.figures.timings : nullptr,
           .warnings_json = last ? answer_.warnings_json : std::string()});
   }
 
   void finish(const openai::Usage& usage, const openai::TimingFigures& totals) override {
     if (streams_) {
-      if (include_usage_) exchange_->write(sse_event(openai::print_chat_usage_chunk(answer_.identity, usage)));
+      if (include_usage_)
+        exchange_->write(sse_event(openai::print_chat_usage_chunk(answer_.identity, usage)));
       exchange_->write(std::string(kSseDone));
       exchange_->close_stream();
       return;
@@ -126,9 +138,12 @@ void chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   if (request.echo && prompt.continued.empty()) {
     fail_param("echo", "echo: only where the last message is the assistant's and is continued");
   }
-  auto writer = std::make_unique<ChatWriter>(exchange, service.identity("chatcmpl-"), request, service.options(),
+  auto identity = service.identity("chatcmpl-");
+  ChatOptions options;
+  if (request.reasoning_control) options.end_thought = service.control_of(identity.id, http.key_label);
+  auto writer = std::make_unique<ChatWriter>(exchange, std::move(identity), request, service.options(),
                                              request.echo ? request.last_content : std::string());
-  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer));
+  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer), options);
 }
 
 void count_chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
@@ -137,7 +152,10 @@ void count_chat(const Router& router, const std::shared_ptr<Exchange>& exchange)
   const ChatRequest request = openai::parse_chat(exchange->request().body, service.bounds(*engine));
   const ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
   JsonWriter body;
-  body.begin_object().field("object", "response.input_tokens").field("input_tokens", prompt.prompt.tokens.size()).end_object();
+  body.begin_object()
+      .field("object", "response.input_tokens")
+      .field("input_tokens", prompt.prompt.tokens.size())
+      .end_object();
   HttpResponse out;
   out.body = body.take();
   add_ignored_fields(out, request.ignored);
@@ -148,7 +166,8 @@ void count_chat(const Router& router, const std::shared_ptr<Exchange>& exchange)
 
 void add_chat_routes(Router& router) {
   for (const auto& prefix : {std::string("/v1"), std::string()}) {
-    router.add("POST", prefix + "/chat/completions", [&router](const auto& exchange) { chat(router, exchange); });
+    router.add("POST", prefix + "/chat/completions",
+               [&router](const auto& exchange) { chat(router, exchange); });
     router.add("POST", prefix + "/chat/completions/input_tokens",
                [&router](const auto& exchange) { count_chat(router, exchange); });
   }

@@ -1,4 +1,5 @@
-// POST /v1/embeddings, /embedding, /api/embed, /api/embeddings; and the rerank routes, which need another kind of model.
+// POST /v1/embeddings, /embedding, /api/embed, /api/embeddings; and the rerank routes, which need another
+// kind of model.
 #include <cmath>
 #include <utility>
 
@@ -14,10 +15,11 @@ void check_dimensions(const Service& service, const Engine& engine, int dimensio
   const int width = engine.info().hidden;
   if (dimensions == 0 || dimensions == width) return;
   if (!service.can_truncate_vectors()) {
-    fail_param("dimensions", "dimensions: this model's vectors have {} and may not be shortened, found {}", width,
-               dimensions);
+    fail_param("dimensions", "dimensions: this model's vectors have {} and may not be shortened, found {}",
+               width, dimensions);
   }
-  if (dimensions > width) fail_param("dimensions", "dimensions: expected 1 to {}, found {}", width, dimensions);
+  if (dimensions > width)
+    fail_param("dimensions", "dimensions: expected 1 to {}, found {}", width, dimensions);
 }
 
 Embeddings run(Engine& engine, const EmbeddingJob& wanted) {
@@ -26,7 +28,8 @@ Embeddings run(Engine& engine, const EmbeddingJob& wanted) {
     if (const auto* ids = std::get_if<std::vector<int32_t>>(&wanted.inputs[i])) {
       job.inputs.push_back(*ids);
     } else {
-      job.inputs.push_back(engine.tokenizer()->encode(std::get<std::string>(wanted.inputs[i]), /*add_special=*/true));
+      job.inputs.push_back(
+          engine.tokenizer()->encode(std::get<std::string>(wanted.inputs[i]), /*add_special=*/true));
     }
     if (job.inputs.back().empty()) fail_param(wanted.paths[i], "{}: the text has no tokens", wanted.paths[i]);
   }
@@ -52,8 +55,9 @@ void openai_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
     fail_param("model", "model: \"{}\" is not served here; this is {}", request.model->substr(0, 200),
                service.options().model_id);
   }
-  EmbeddingJob job{std::move(request.inputs), std::move(request.paths), request.normalize, request.dimensions, true,
-                   std::move(request.ignored)};
+  EmbeddingJob job{
+      std::move(request.inputs), std::move(request.paths), request.normalize, request.dimensions, true,
+      std::move(request.ignored)};
   start_embedding(router, exchange, std::move(job),
                   [base64 = request.base64, id = service.options().model_id](const Embeddings& out) {
                     return openai::print_embeddings(out.vectors, base64, id, out.prompt_tokens);
@@ -64,7 +68,8 @@ void native_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
   Service& service = router.service();
   const auto engine = service.embedder();
   auto request = llama::parse_embedding(exchange->request().body, engine->info().vocab_size);
-  EmbeddingJob job{std::move(request.inputs), std::move(request.paths), request.normalize, 0, true, std::move(request.ignored)};
+  EmbeddingJob job{std::move(request.inputs), std::move(request.paths), request.normalize, 0, true,
+                   std::move(request.ignored)};
   start_embedding(router, exchange, std::move(job),
                   [](const Embeddings& out) { return llama::print_embeddings(out.vectors); });
 }
@@ -73,7 +78,8 @@ void ollama_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
   Service& service = router.service();
   auto request = ollama::parse_embed(exchange->request().body, older);
   if (!service.serves(ollama::plain_model_name(request.model))) {
-    refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first", request.model.substr(0, 200));
+    refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first",
+                 request.model.substr(0, 200));
   }
   service.embedder();
   EmbeddingJob job;
@@ -92,12 +98,13 @@ void ollama_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
     exchange->respond(std::move(out));
     return;
   }
-  start_embedding(router, exchange, std::move(job), [model = request.model, older, started](const Embeddings& out) {
-    ollama::Figures figures;
-    figures.total = static_cast<int64_t>(milliseconds_between(started, Clock::now()) * 1e6);
-    figures.prompt_count = out.prompt_tokens;
-    return ollama::print_embed(model, out.vectors, figures, older);
-  });
+  start_embedding(router, exchange, std::move(job),
+                  [model = request.model, older, started](const Embeddings& out) {
+                    ollama::Figures figures;
+                    figures.total = static_cast<int64_t>(milliseconds_between(started, Clock::now()) * 1e6);
+                    figures.prompt_count = out.prompt_tokens;
+                    return ollama::print_embed(model, out.vectors, figures, older);
+                  });
 }
 
 void rerank(const Router& router, const std::shared_ptr<Exchange>& exchange) {
@@ -112,7 +119,8 @@ void start_embedding(const Router& router, const std::shared_ptr<Exchange>& exch
                      std::function<std::string(const Embeddings&)> print) {
   auto engine = router.service().embedder();
   check_dimensions(router.service(), *engine, job.dimensions);
-  auto work = [&router, exchange, engine = std::move(engine), job = std::move(job), print = std::move(print)]() mutable {
+  auto work = [&router, exchange, engine = std::move(engine), job = std::move(job),
+               print = std::move(print)]() mutable {
     HttpResponse out;
     try {
       out.body = print(run(*engine, job));
@@ -127,12 +135,15 @@ void start_embedding(const Router& router, const std::shared_ptr<Exchange>& exch
 }
 
 void add_embedding_routes(Router& router) {
-  router.add("POST", "/v1/embeddings", [&router](const auto& exchange) { openai_embeddings(router, exchange); });
+  router.add("POST", "/v1/embeddings",
+             [&router](const auto& exchange) { openai_embeddings(router, exchange); });
   for (const char* path : {"/embedding", "/embeddings"}) {
     router.add("POST", path, [&router](const auto& exchange) { native_embeddings(router, exchange); });
   }
-  router.add("POST", "/api/embed", [&router](const auto& exchange) { ollama_embeddings(router, exchange, false); });
-  router.add("POST", "/api/embeddings", [&router](const auto& exchange) { ollama_embeddings(router, exchange, true); });
+  router.add("POST", "/api/embed",
+             [&router](const auto& exchange) { ollama_embeddings(router, exchange, false); });
+  router.add("POST", "/api/embeddings",
+             [&router](const auto& exchange) { ollama_embeddings(router, exchange, true); });
   for (const char* path : {"/v1/rerank", "/v1/reranking", "/rerank", "/reranking"}) {
     router.add("POST", path, [&router](const auto& exchange) { rerank(router, exchange); });
   }

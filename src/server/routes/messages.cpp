@@ -10,9 +10,12 @@ using anthropic::Block;
 
 class MessageWriter final : public ReplyWriter {
  public:
-  MessageWriter(std::shared_ptr<Exchange> exchange, std::string model, const anthropic::MessageRequest& request,
-                int ping_seconds)
-      : exchange_(std::move(exchange)), streams_(request.stream), ping_seconds_(ping_seconds), ignored_(request.ignored) {
+  MessageWriter(std::shared_ptr<Exchange> exchange, std::string model,
+                const anthropic::MessageRequest& request, int ping_seconds)
+      : exchange_(std::move(exchange)),
+        streams_(request.stream),
+        ping_seconds_(ping_seconds),
+        ignored_(request.ignored) {
     message_.id = random_id("msg_");
     message_.model = std::move(model);
   }
@@ -55,7 +58,8 @@ class MessageWriter final : public ReplyWriter {
   }
 
   void finish(const openai::Usage& usage, const openai::TimingFigures&) override {
-    message_.usage = {usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens, usage.completion_tokens};
+    message_.usage = {usage.prompt_tokens - usage.cached_tokens, usage.cached_tokens,
+                      usage.completion_tokens};
     if (streams_) {
       exchange_->write(event_message_delta(message_) + anthropic::event_message_stop());
       exchange_->close_stream();
@@ -84,7 +88,8 @@ class MessageWriter final : public ReplyWriter {
     if (!open_) return;
     open_ = false;
     if (streams_) {
-      if (message_.blocks.back().kind == Block::Kind::thinking) exchange_->write(anthropic::event_signature(index_));
+      if (message_.blocks.back().kind == Block::Kind::thinking)
+        exchange_->write(anthropic::event_signature(index_));
       exchange_->write(anthropic::event_block_stop(index_));
     }
     ++index_;
@@ -105,9 +110,11 @@ void messages(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   const auto engine = service.generator();
   const auto request = anthropic::parse_messages(exchange->request().body, service.bounds(*engine), false);
   ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
-  auto writer = std::make_unique<MessageWriter>(exchange, service.options().model_id, request,
-                                                request.ping_interval.value_or(service.options().ping_seconds));
-  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer), {.call_prefix = "toolu_"});
+  auto writer =
+      std::make_unique<MessageWriter>(exchange, service.options().model_id, request,
+                                      request.ping_interval.value_or(service.options().ping_seconds));
+  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer),
+             {.call_prefix = "toolu_"});
 }
 
 void count_tokens(const Router& router, const std::shared_ptr<Exchange>& exchange) {
@@ -127,7 +134,8 @@ void count_tokens(const Router& router, const std::shared_ptr<Exchange>& exchang
 
 void add_message_routes(Router& router) {
   router.add("POST", "/v1/messages", [&router](const auto& exchange) { messages(router, exchange); });
-  router.add("POST", "/v1/messages/count_tokens", [&router](const auto& exchange) { count_tokens(router, exchange); });
+  router.add("POST", "/v1/messages/count_tokens",
+             [&router](const auto& exchange) { count_tokens(router, exchange); });
 }
 
 }  // namespace mlxcel

@@ -5,6 +5,7 @@
 #include <array>
 
 #include "api/sse.h"
+#include "server/answer_form.h"
 #include "server/generation.h"
 
 namespace mlxcel {
@@ -19,9 +20,9 @@ std::string stop_type(const RowFigures& figures) {
 
 class NativeWriter final : public AnswerWriter {
  public:
-  NativeWriter(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Tokenizer> tokenizer, const Service& service,
-               const CompletionRequest& request, const std::vector<Request>& rows, const std::vector<std::string>& prompts,
-               std::string kv_mode)
+  NativeWriter(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Tokenizer> tokenizer,
+               const Service& service, const CompletionRequest& request, const std::vector<Request>& rows,
+               const std::vector<std::string>& prompts, std::string kv_mode)
       : exchange_(std::move(exchange)),
         tokenizer_(std::move(tokenizer)),
         request_(request),
@@ -33,9 +34,17 @@ class NativeWriter final : public AnswerWriter {
       answer.prompt = prompts[i / static_cast<size_t>(request.n)];
       answer.evaluated = static_cast<int>(rows[i].prompt.size());
       answer.with_probabilities = request.n_probs > 0;
-      answer.settings = {.sampling = rows[i].sampling, .n_predict = rows[i].max_tokens, .n_probs = request.n_probs,
-                         .n_keep = request.n_keep, .ignore_eos = rows[i].ignore_eos, .stream = request.stream,
-                         .stop = request.sampling.stop, .kv_mode = kv_mode};
+      answer.post_sampling = request.sampling.post_sampling_probs;
+      answer.settings = {
+          .sampling = rows[i].sampling,
+          .n_predict = rows[i].max_tokens,
+          .n_probs = request.n_probs,
+          .n_keep = request.n_keep,
+          .ignore_eos = rows[i].ignore_eos,
+          .stream = request.stream,
+          .stop = request.sampling.stop,
+          .kv_mode = kv_mode,
+          .grammar = request.form.kind == OutputForm::Kind::gbnf ? request.form.source : std::string()};
       if (request.echo) answer.content = answer.prompt;
       answers_.push_back(std::move(answer));
     }
@@ -73,6 +82,7 @@ class NativeWriter final : public AnswerWriter {
     frame.id_slot = answer.id_slot;
     frame.content = piece;
     frame.with_probabilities = answer.with_probabilities;
+    frame.post_sampling = answer.post_sampling;
     for (const auto& draw : draws) {
       frame.tokens.push_back(draw.token);
       if (answer.with_probabilities) frame.probabilities.push_back(probability(draw));
@@ -81,8 +91,10 @@ class NativeWriter final : public AnswerWriter {
     answer.has_new_line = answer.has_new_line || piece.find('\n') != std::string::npos;
     if (!request_.stream) {
       answer.content += piece;
-      if (request_.return_tokens) answer.tokens.insert(answer.tokens.end(), frame.tokens.begin(), frame.tokens.end());
-      answer.probabilities.insert(answer.probabilities.end(), frame.probabilities.begin(), frame.probabilities.end());
+      if (request_.return_tokens)
+        answer.tokens.insert(answer.tokens.end(), frame.tokens.begin(), frame.tokens.end());
+      answer.probabilities.insert(answer.probabilities.end(), frame.probabilities.begin(),
+                                  frame.probabilities.end());
       return;
     }
     frame.predicted = answer.predicted;
@@ -150,9 +162,12 @@ class NativeWriter final : public AnswerWriter {
 /// The tokens that frame a gap, as the families name them.
 std::optional<TokenId> fim_token(const Tokenizer& tokenizer, int which) {
   static constexpr std::array<std::array<const char*, 8>, 3> kNames = {{
-      {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>", "▁<PRE>", "<PRE>", "[PREFIX]", "<|code_prefix|>"},
-      {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>", "▁<SUF>", "<SUF>", "[SUFFIX]", "<|code_suffix|>"},
-      {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>", "▁<MID>", "<MID>", "[MIDDLE]", "<|code_middle|>"},
+      {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>", "▁<PRE>", "<PRE>", "[PREFIX]",
+       "<|code_prefix|>"},
+      {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>", "▁<SUF>", "<SUF>", "[SUFFIX]",
+       "<|code_suffix|>"},
+      {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>", "▁<MID>", "<MID>", "[MIDDLE]",
+       "<|code_middle|>"},
   }};
   for (const char* name : kNames[static_cast<size_t>(which)]) {
     if (const auto id = tokenizer.token_id(name)) return id;
@@ -164,11 +179,13 @@ std::vector<TokenId> infill_prompt(const Tokenizer& tokenizer, const CompletionR
   std::array<TokenId, 3> marks{};
   for (int i = 0; i < 3; ++i) {
     const auto id = fim_token(tokenizer, i);
-    if (!id) refuse(501, "not_supported_error", "infill: this model's vocabulary has no fill-in-the-middle tokens");
+    if (!id)
+      refuse(501, "not_supported_error", "infill: this model's vocabulary has no fill-in-the-middle tokens");
     marks[static_cast<size_t>(i)] = *id;
     const std::string text = tokenizer.token_text(*id);
     for (const auto* part : {&request.prefix, &request.suffix, &request.infill_prompt}) {
-      if (part->find(text) != std::string::npos) fail_param("input_prefix", "infill: the text contains the mark {}", text);
+      if (part->find(text) != std::string::npos)
+        fail_param("input_prefix", "infill: the text contains the mark {}", text);
     }
   }
   std::string before;
@@ -195,9 +212,6 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   const auto engine = service.generator();
   const Tokenizer& tokenizer = *engine->tokenizer();
   const CompletionRequest request = llama::parse_completion(http.body, service.bounds(*engine), infill);
-  if (request.form.kind != OutputForm::Kind::free) {
-    fail_param(request.form.param, "{}: constrained answers are not supported yet", request.form.param);
-  }
   Request row;
   row.sampling = service.sampling(request.sampling);
   row.sampling.logprobs = request.n_probs > 0 ? request.n_probs : -1;
@@ -207,6 +221,8 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   row.max_tokens = request.max_tokens_given ? request.max_tokens : service.options().predict;
   row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = http.route;
+  row.grammar = form_grammar(*engine, request.form);
+  wishes_of(service, http, request.sampling, row);
 
   Generation::Plan plan;
   plan.stops = service.stops(request.sampling);
@@ -222,17 +238,21 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
     }
     if (one.prompt.empty()) {
       const auto start = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
-      if (!start) fail_param(request.prompt_paths[p], "{}: empty, and this model has no token that begins a text", request.prompt_paths[p]);
+      if (!start)
+        fail_param(request.prompt_paths[p], "{}: empty, and this model has no token that begins a text",
+                   request.prompt_paths[p]);
       one.prompt.push_back(*start);
     }
     fit_window(one, engine->context(), request.prompt_paths[p]);
     plan.prompt_tokens += static_cast<int>(one.prompt.size());
+    if (request.n > 1) one.group = next_group();
     for (int i = 0; i < request.n; ++i) {
       plan.rows.push_back(one);
       plan.rows.back().choice = i;
     }
   }
-  plan.writer = std::make_unique<NativeWriter>(exchange, engine->tokenizer(), service, request, plan.rows, texts, engine->kv_label());
+  plan.writer = std::make_unique<NativeWriter>(exchange, engine->tokenizer(), service, request, plan.rows,
+                                               texts, engine->kv_label());
   Generation::start(router, engine, exchange, std::move(plan));
 }
 

@@ -8,13 +8,16 @@ namespace mlxcel {
 namespace {
 
 int64_t unix_nanoseconds() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 int64_t nanoseconds(double ms) { return static_cast<int64_t>(ms * 1e6); }
 
 class OllamaWriter final : public ReplyWriter {
  public:
-  OllamaWriter(std::shared_ptr<Exchange> exchange, const ollama::Request& request, bool chat, std::vector<int32_t> context)
+  OllamaWriter(std::shared_ptr<Exchange> exchange, const ollama::Request& request, bool chat,
+               std::vector<int32_t> context)
       : exchange_(std::move(exchange)),
         streams_(request.stream),
         chat_(chat),
@@ -37,7 +40,8 @@ class OllamaWriter final : public ReplyWriter {
     for (const auto& draw : draws) context_.push_back(draw.token);
   }
   void scores(size_t, std::vector<openai::TokenScore> scores) override {
-    scores_.insert(scores_.end(), std::make_move_iterator(scores.begin()), std::make_move_iterator(scores.end()));
+    scores_.insert(scores_.end(), std::make_move_iterator(scores.begin()),
+                   std::make_move_iterator(scores.end()));
   }
   void thought(size_t, const std::string& text) override { give("", text, nullptr); }
   void content(size_t, const std::string& text) override { give(text, "", nullptr); }
@@ -131,11 +135,12 @@ void answer_empty(const std::shared_ptr<Exchange>& exchange, const ollama::Reque
 
 void check_request(const Service& service, const Engine& engine, const ollama::Request& request) {
   if (!service.serves(ollama::plain_model_name(request.model))) {
-    refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first", request.model.substr(0, 200));
+    refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first",
+                 request.model.substr(0, 200));
   }
   if (request.num_ctx > engine.context() && engine.context() > 0) {
-    fail_param("options.num_ctx", "options.num_ctx: {} exceeds the window of {} tokens that each slot has", request.num_ctx,
-               engine.context());
+    fail_param("options.num_ctx", "options.num_ctx: {} exceeds the window of {} tokens that each slot has",
+               request.num_ctx, engine.context());
   }
   if (request.suffix) {
     fail_param("suffix", "suffix: not supported yet");
@@ -164,7 +169,8 @@ void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, boo
     prompt.prompt.tokens = std::move(tokens);
   }
   auto writer = std::make_unique<OllamaWriter>(exchange, request, chat, prompt.prompt.tokens);
-  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer), {.context_cap = request.num_ctx});
+  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer),
+             {.context_cap = request.num_ctx});
 }
 
 }  // namespace

@@ -1,4 +1,5 @@
-// Ollama's lists of models: GET /api/tags, /api/ps, /api/version, POST /api/show; routes that are not served say so.
+// Ollama's lists of models: GET /api/tags, /api/ps, /api/version, POST /api/show; routes that are not served
+// say so.
 #include <fmt/format.h>
 
 #include <chrono>
@@ -45,7 +46,8 @@ ollama::ModelDetails served(Service& service) {
   if (const auto engine = service.engine()) modified = modified_seconds(engine->checkpoint().path, modified);
   out.modified_at = unix_text(modified);
   out.expires_at = "2318-01-01T00:00:00Z";  // it stays
-  out.digest = hex(sha256(fmt::format("{}\n{}\n{}\n{}\n{}", entry.id, entry.size, entry.n_params, entry.quantization, modified)));
+  out.digest = hex(sha256(
+      fmt::format("{}\n{}\n{}\n{}\n{}", entry.id, entry.size, entry.n_params, entry.quantization, modified)));
   return out;
 }
 
@@ -60,7 +62,9 @@ void tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const auto own = served(service);
   models.push_back(own);
   std::error_code error;
-  const auto root = service.options().store_root.empty() ? store_root() : std::filesystem::path(service.options().store_root);
+  const auto root = service.options().store_root.empty()
+                        ? store_root()
+                        : std::filesystem::path(service.options().store_root);
   if (std::filesystem::is_directory(root, error)) {
     for (const auto& stored : list_models(root)) {
       if (service.serves(stored.reference)) continue;
@@ -69,7 +73,8 @@ void tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
       one.format = stored.path.extension() == ".gguf" ? "gguf" : "safetensors";
       one.size = static_cast<int64_t>(stored.bytes);
       one.modified_at = unix_text(stored.modified.value_or(0));
-      one.digest = hex(sha256(fmt::format("{}\n{}\n{}", stored.reference, stored.bytes, stored.modified.value_or(0))));
+      one.digest =
+          hex(sha256(fmt::format("{}\n{}\n{}", stored.reference, stored.bytes, stored.modified.value_or(0))));
       models.push_back(std::move(one));
     }
   }
@@ -84,14 +89,16 @@ void show(Service& service, const std::shared_ptr<Exchange>& exchange) {
   body.boolean("verbose");
   const auto engine = service.engine_or_refuse();
   if (!service.serves(ollama::plain_model_name(*name))) {
-    refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first", name->substr(0, 200));
+    refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first",
+                 name->substr(0, 200));
   }
   const ModelInfo& info = engine->info();
   ollama::ShownModel out;
   out.details = served(service);
   const auto sampling = service.sampling({});
   if (!info.encoder) {
-    out.parameters = fmt::format("temperature {:g}\ntop_k {}\ntop_p {:g}", sampling.temperature, sampling.top_k, sampling.top_p);
+    out.parameters = fmt::format("temperature {:g}\ntop_k {}\ntop_p {:g}", sampling.temperature,
+                                 sampling.top_k, sampling.top_p);
   }
   if (service.chat_template()) out.chat_template = service.chat_template()->source();
   if (info.encoder) {
@@ -106,7 +113,8 @@ void show(Service& service, const std::shared_ptr<Exchange>& exchange) {
               {"general.basename", JsonWriter().value(out.details.name).take()},
               {"general.parameter_count", number(info.parameters)},
               {info.family + ".block_count", number(info.layers)},
-              {info.family + ".context_length", number(info.max_positions > 0 ? info.max_positions : engine->context())},
+              {info.family + ".context_length",
+               number(info.max_positions > 0 ? info.max_positions : engine->context())},
               {info.family + ".embedding_length", number(info.hidden)},
               {info.family + ".vocab_size", number(info.vocab_size)}};
   auto response = json(ollama::print_show(out));
@@ -130,10 +138,12 @@ void add_ollama_model_routes(Router& router) {
     out.begin_object().field("version", kImitatedVersion).field("mlxcel", MLXCEL_VERSION).end_object();
     exchange->respond(json(out.take()));
   });
-  for (const auto& [method, path] : {std::pair("POST", "/api/pull"), std::pair("DELETE", "/api/delete"), std::pair("POST", "/api/push"),
-                                     std::pair("POST", "/api/create"), std::pair("POST", "/api/copy"),
-                                     std::pair("POST", "/api/blobs/{digest}")}) {
-    router.add(method, path, [](const auto&) { refuse(501, "not_supported_error", "not supported by mlxcel"); });
+  for (const auto& [method, path] :
+       {std::pair("POST", "/api/pull"), std::pair("DELETE", "/api/delete"), std::pair("POST", "/api/push"),
+        std::pair("POST", "/api/create"), std::pair("POST", "/api/copy"),
+        std::pair("POST", "/api/blobs/{digest}")}) {
+    router.add(method, path,
+               [](const auto&) { refuse(501, "not_supported_error", "not supported by mlxcel"); });
   }
 }
 

@@ -33,7 +33,8 @@ class ResponseWriter final : public ReplyWriter {
   }
 
   void begin(int) override {
-    if (request_.store) service_.responses().put(response_.id, key_, {openai::print_response(response_), {}, stop_});
+    if (request_.store)
+      service_.responses().put(response_.id, key_, {openai::print_response(response_), {}, stop_});
     if (!request_.stream) return;
     HttpResponse head;
     head.content_type = "text/event-stream";
@@ -48,20 +49,23 @@ class ResponseWriter final : public ReplyWriter {
 
   void scores(size_t, std::vector<openai::TokenScore> scores) override {
     if (!request_.with_logprobs) return;
-    pending_.insert(pending_.end(), std::make_move_iterator(scores.begin()), std::make_move_iterator(scores.end()));
+    pending_.insert(pending_.end(), std::make_move_iterator(scores.begin()),
+                    std::make_move_iterator(scores.end()));
   }
 
   void thought(size_t, const std::string& text) override {
     pending_.clear();  // log-probabilities belong to the message
     OutputItem& item = open(Kind::reasoning);
     item.text += text;
-    if (request_.stream) write(events_.piece("response.reasoning_text.delta", "delta", last(), item, text, true));
+    if (request_.stream)
+      write(events_.piece("response.reasoning_text.delta", "delta", last(), item, text, true));
   }
 
   void content(size_t, const std::string& text) override {
     OutputItem& item = open(Kind::message);
     item.text += text;
-    if (request_.stream) write(events_.piece("response.output_text.delta", "delta", last(), item, text, true, &pending_));
+    if (request_.stream)
+      write(events_.piece("response.output_text.delta", "delta", last(), item, text, true, &pending_));
     item.scores.insert(item.scores.end(), pending_.begin(), pending_.end());
     pending_.clear();
   }
@@ -80,8 +84,10 @@ class ResponseWriter final : public ReplyWriter {
     }
     response_.output.push_back(item);
     if (request_.stream) {
-      const char* delta = is_custom ? "response.custom_tool_call_input.delta" : "response.function_call_arguments.delta";
-      const char* done = is_custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done";
+      const char* delta =
+          is_custom ? "response.custom_tool_call_input.delta" : "response.function_call_arguments.delta";
+      const char* done =
+          is_custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done";
       const std::string& text = is_custom ? item.input : call.arguments;
       write(events_.item_added(last(), item));
       write(events_.piece(delta, "delta", last(), item, text, false));
@@ -104,7 +110,8 @@ class ResponseWriter final : public ReplyWriter {
     response_.completed = service_.identity("").created;
     keep();
     if (request_.stream) {
-      write(events_.whole(response_.status == "incomplete" ? "response.incomplete" : "response.completed", response_));
+      write(events_.whole(response_.status == "incomplete" ? "response.incomplete" : "response.completed",
+                          response_));
       exchange_->close_stream();
       return;
     }
@@ -149,8 +156,8 @@ class ResponseWriter final : public ReplyWriter {
     item.done = true;
     if (!request_.stream) return;
     const bool thought = item.kind == Kind::reasoning;
-    write(events_.piece(thought ? "response.reasoning_text.done" : "response.output_text.done", "text", last(), item, item.text,
-                        true, thought ? nullptr : &item.scores));
+    write(events_.piece(thought ? "response.reasoning_text.done" : "response.output_text.done", "text",
+                        last(), item, item.text, true, thought ? nullptr : &item.scores));
     write(events_.part_done(last(), item));
     write(events_.item_done(last(), item));
   }
@@ -158,8 +165,11 @@ class ResponseWriter final : public ReplyWriter {
   void keep() {
     auto turns = turns_;
     turns.push_back(openai::output_turn(response_));
-    if (!response_.conversation_id.empty()) service_.conversations().put(response_.conversation_id, key_, {"", turns, nullptr});
-    if (request_.store) service_.responses().put(response_.id, key_, {openai::print_response(response_), std::move(turns), nullptr});
+    if (!response_.conversation_id.empty())
+      service_.conversations().put(response_.conversation_id, key_, {"", turns, nullptr});
+    if (request_.store)
+      service_.responses().put(response_.id, key_,
+                               {openai::print_response(response_), std::move(turns), nullptr});
   }
 
   std::shared_ptr<Exchange> exchange_;
@@ -174,11 +184,13 @@ class ResponseWriter final : public ReplyWriter {
 };
 
 /// What was said before this input.
-std::vector<std::string> earlier_turns(Service& service, const ResponseRequest& request, const std::string& key) {
+std::vector<std::string> earlier_turns(Service& service, const ResponseRequest& request,
+                                       const std::string& key) {
   if (!request.previous_response_id.empty()) {
     auto found = service.responses().get(request.previous_response_id, key);
     if (!found || found->turns.empty()) {
-      refuse_param(404, "not_found_error", "previous_response_id", "previous_response_id: no response {} is kept",
+      refuse_param(404, "not_found_error", "previous_response_id",
+                   "previous_response_id: no response {} is kept",
                    request.previous_response_id.substr(0, 80));
     }
     return std::move(found->turns);
@@ -186,7 +198,8 @@ std::vector<std::string> earlier_turns(Service& service, const ResponseRequest& 
   if (!request.conversation_id.empty()) {
     auto found = service.conversations().get(request.conversation_id, key);
     if (!found) {
-      refuse_param(404, "not_found_error", "conversation", "conversation: no conversation {} is kept", request.conversation_id.substr(0, 80));
+      refuse_param(404, "not_found_error", "conversation", "conversation: no conversation {} is kept",
+                   request.conversation_id.substr(0, 80));
     }
     return std::move(found->turns);
   }
@@ -205,10 +218,12 @@ Prepared prepare(Service& service, const Engine& engine, ResponseRequest& reques
   for (int dropped = 0;; ++dropped) {
     request.messages_json = openai::conversation_json(request.instructions, {}, out.turns);
     out.prompt = prepare_chat_prompt(service, engine, request);
-    const bool fits = engine.context() <= 0 || static_cast<int>(out.prompt.prompt.tokens.size()) < engine.context();
+    const bool fits =
+        engine.context() <= 0 || static_cast<int>(out.prompt.prompt.tokens.size()) < engine.context();
     if (fits || !request.truncate || !openai::drop_oldest(out.turns)) {
       if (dropped > 0) {
-        out.prompt.warnings.push_back({"truncated", fmt::format("{} of the oldest turns were dropped to fit the window", dropped)});
+        out.prompt.warnings.push_back(
+            {"truncated", fmt::format("{} of the oldest turns were dropped to fit the window", dropped)});
       }
       return out;
     }
@@ -284,10 +299,14 @@ void add_response_routes(Router& router) {
   Service& service = router.service();
   for (const auto& prefix : {std::string("/v1"), std::string()}) {
     router.add("POST", prefix + "/responses", [&router](const auto& exchange) { respond(router, exchange); });
-    router.add("POST", prefix + "/responses/input_tokens", [&router](const auto& exchange) { count(router, exchange); });
-    router.add("GET", prefix + "/responses/{id}", [&service](const auto& exchange) { get(service, exchange); });
-    router.add("DELETE", prefix + "/responses/{id}", [&service](const auto& exchange) { erase(service, exchange); });
-    router.add("POST", prefix + "/responses/{id}/cancel", [&service](const auto& exchange) { cancel(service, exchange); });
+    router.add("POST", prefix + "/responses/input_tokens",
+               [&router](const auto& exchange) { count(router, exchange); });
+    router.add("GET", prefix + "/responses/{id}",
+               [&service](const auto& exchange) { get(service, exchange); });
+    router.add("DELETE", prefix + "/responses/{id}",
+               [&service](const auto& exchange) { erase(service, exchange); });
+    router.add("POST", prefix + "/responses/{id}/cancel",
+               [&service](const auto& exchange) { cancel(service, exchange); });
   }
 }
 

@@ -26,10 +26,14 @@ std::string_view trimmed(std::string_view text) {
 }
 
 std::string_view unframed(std::string_view text) {
-  if (text.starts_with("\r\n")) text.remove_prefix(2);
-  else if (text.starts_with('\n')) text.remove_prefix(1);
-  if (text.ends_with("\r\n")) text.remove_suffix(2);
-  else if (text.ends_with('\n')) text.remove_suffix(1);
+  if (text.starts_with("\r\n"))
+    text.remove_prefix(2);
+  else if (text.starts_with('\n'))
+    text.remove_prefix(1);
+  if (text.ends_with("\r\n"))
+    text.remove_suffix(2);
+  else if (text.ends_with('\n'))
+    text.remove_suffix(1);
   return text;
 }
 
@@ -58,7 +62,9 @@ LooseValue CallCursor::value(LooseDialect dialect, std::string_view close) {
 void CallCursor::close(std::string_view mark) {
   blanks();
   size_t extra = at_;
-  while (extra < text_.size() && (text_[extra] == '}' || text_[extra] == ']' || skip_blanks(text_, extra) > extra)) ++extra;
+  while (extra < text_.size() &&
+         (text_[extra] == '}' || text_[extra] == ']' || skip_blanks(text_, extra) > extra))
+    ++extra;
   const auto after = text_.substr(extra);
   if (after.starts_with(mark)) {
     scan_.repaired = scan_.repaired || extra != at_;
@@ -76,7 +82,8 @@ void CallCursor::close(std::string_view mark) {
 void CallCursor::add_object(const LooseValue& object) {
   if (object.kind != LooseValue::Kind::object) throw Rejected{};
   const LooseValue* source = &object;
-  if (const auto* inner = object.find("function"); inner && inner->kind == LooseValue::Kind::object) source = inner;
+  if (const auto* inner = object.find("function"); inner && inner->kind == LooseValue::Kind::object)
+    source = inner;
   ToolCall call;
   for (const char* key : {"name", "tool_name", "function", "tool"}) {
     const auto* name = source->find(key);
@@ -97,7 +104,8 @@ void CallCursor::add_object(const LooseValue& object) {
   if (arguments && arguments->kind == LooseValue::Kind::string) {
     // The arguments as JSON text inside a string.
     const auto inner = read_loose(arguments->text, LooseDialect::json, true, true);
-    const bool fine = inner.status == LooseRead::Status::done && inner.value.kind == LooseValue::Kind::object &&
+    const bool fine = inner.status == LooseRead::Status::done &&
+                      inner.value.kind == LooseValue::Kind::object &&
                       skip_blanks(arguments->text, inner.used) == arguments->text.size();
     if (!fine) throw Rejected{};
     call.arguments = inner.value.json;
@@ -128,7 +136,8 @@ void CallCursor::add_objects(const LooseValue& list) {
   }
 }
 
-CallScan run_scan(std::string_view text, const CallContext& context, const std::function<void(CallCursor&)>& read) {
+CallScan run_scan(std::string_view text, const CallContext& context,
+                  const std::function<void(CallCursor&)>& read) {
   CallScan scan;
   CallCursor cursor(text, context, scan);
   try {

@@ -1,5 +1,5 @@
-// Reads a call's text from left to right; for the .cpp files of this folder. What is missing is either waited for or
-// ends the attempt: both leave by exception, to be caught by run_scan.
+// Reads a call's text from left to right; for the .cpp files of this folder. What is missing is either waited
+// for or ends the attempt: both leave by exception, to be caught by run_scan.
 #pragma once
 
 #include <functional>
@@ -66,7 +66,8 @@ class CallCursor {
   }
   /// A value; where it is broken and `close` is in sight, what stands before that may be mended.
   LooseValue value(LooseDialect dialect, std::string_view close = {});
-  /// The end of a frame: brackets too many are mended, the mark itself may be missing at the end of the answer.
+  /// The end of a frame: brackets too many are mended, the mark itself may be missing at the end of the
+  /// answer.
   void close(std::string_view mark);
 
   void add(ToolCall call) {
@@ -86,7 +87,8 @@ class CallCursor {
   size_t at_ = 0;
 };
 
-CallScan run_scan(std::string_view text, const CallContext& context, const std::function<void(CallCursor&)>& read);
+CallScan run_scan(std::string_view text, const CallContext& context,
+                  const std::function<void(CallCursor&)>& read);
 
 bool is_call_name(std::string_view text);
 std::string_view trimmed(std::string_view text);

@@ -1,4 +1,5 @@
-// Formats whose arguments are JSON, or a list in somebody else's syntax. The XML ones are in call_formats_xml.cpp.
+// Formats whose arguments are JSON, or a list in somebody else's syntax. The XML ones are in
+// call_formats_xml.cpp.
 #include "text/reply/call_formats.h"
 
 #include <algorithm>
@@ -118,10 +119,12 @@ CallScan scan_llama(std::string_view text, const CallFrame& frame, const CallCon
         cursor.stop();
       }
       const auto key = inside.substr(quote + 1, end - quote - 1);
-      if (key != "name" && key != "type" && key != "function" && key != "parameters") throw CallCursor::Rejected{};
+      if (key != "name" && key != "type" && key != "function" && key != "parameters")
+        throw CallCursor::Rejected{};
     }
     const LooseValue value = cursor.value(LooseDialect::json);
-    if (!value.find("parameters") && !value.find("arguments") && !value.find("function")) throw CallCursor::Rejected{};
+    if (!value.find("parameters") && !value.find("arguments") && !value.find("function"))
+      throw CallCursor::Rejected{};
     if (bare) {
       const auto* name = value.find("name");
       const bool named = name && name->kind == LooseValue::Kind::string;
@@ -146,7 +149,8 @@ CallScan scan_section(std::string_view text, const CallFrame& frame, const CallC
       const std::string header(trimmed(cursor.until(separator)));
       if (header == "function") {
         call.name = trimmed(cursor.until("\n"));  // DeepSeek V3: the name is in a line of its own
-      } else if (const auto colon = header.rfind(':'); colon != std::string::npos && header.starts_with("functions.")) {
+      } else if (const auto colon = header.rfind(':');
+                 colon != std::string::npos && header.starts_with("functions.")) {
         call.id = header;
         call.name = header.substr(10, colon - 10);
       } else {
@@ -194,6 +198,15 @@ CallScan scan_python(std::string_view text, const CallFrame& frame, const CallCo
     if (cursor.peek() == '[') {
       bracket = true;
       cursor.skip(1);
+    }
+    if (bracket && !cursor.at_end() && cursor.peek() == '{') {  // a list of objects instead of calls
+      do {
+        cursor.add_objects(cursor.value(LooseDialect::json, frame.close));
+        if (cursor.peek() == ',') cursor.skip(1);
+      } while (cursor.peek() == '{');
+      cursor.expect("]");
+      if (!frame.close.empty()) cursor.close(frame.close);
+      return;
     }
     if (bare) {
       // Any other list must not wait for its end.

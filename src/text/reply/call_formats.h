@@ -19,20 +19,20 @@ struct CallScan {
   bool repaired = false;
 };
 
-/// How far the text goes: `last`: nothing follows; `whole`: and the model ended it itself, so that missing brackets
-/// may be added (an answer cut by its limit is never completed for it).
+/// How far the text goes: `last`: nothing follows; `whole`: and the model ended it itself, so that missing
+/// brackets may be added (an answer cut by its limit is never completed for it).
 struct CallContext {
   const ToolTypes& tools;
   bool last = false, whole = false;
 };
 
 struct CallFrame {
-  std::string open;         // what begins it
-  bool head_only = false;   // only at the head of the answer, before any text
+  std::string open;           // what begins it
+  bool head_only = false;     // only at the head of the answer, before any text
   bool ends_thought = false;  // also closes a thought that nobody closed
   CallScan (*scan)(std::string_view text, const CallFrame& frame, const CallContext& context) = nullptr;
   std::string close = {};
-  std::string inner = {};   // the format's own: a tag's prefix, a separator
+  std::string inner = {};  // the format's own: a tag's prefix, a separator
   std::string inner2 = {};
 };
 

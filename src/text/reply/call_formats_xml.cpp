@@ -9,7 +9,8 @@ namespace mlxcel {
 namespace {
 
 /// The value up to its end tag; a tag that is missing is replaced by the next one that begins a line.
-std::string_view value_until(CallCursor& cursor, std::string_view close, std::string_view next, std::string_view end) {
+std::string_view value_until(CallCursor& cursor, std::string_view close, std::string_view next,
+                             std::string_view end) {
   const size_t at = cursor.find(close);
   size_t other = std::string_view::npos;
   for (const auto& mark : {"\n" + std::string(next), "\n" + std::string(end)}) {
@@ -29,7 +30,8 @@ ToolCall read_function(CallCursor& cursor) {
   while (cursor.peek(), cursor.eat("<parameter=")) {
     const std::string key(trimmed(cursor.until(">")));
     const auto value = unframed(value_until(cursor, "</parameter>", "<parameter=", "</function>"));
-    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value))) throw CallCursor::Rejected{};
+    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value)))
+      throw CallCursor::Rejected{};
   }
   cursor.expect("</function>");
   call.arguments = arguments.text();
@@ -66,7 +68,8 @@ ToolCall read_pairs(CallCursor& cursor, const std::string& prefix, std::string_v
     cursor.blanks();
     cursor.expect(value_open);
     const auto value = unframed(cursor.until(value_close));
-    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value))) throw CallCursor::Rejected{};
+    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value)))
+      throw CallCursor::Rejected{};
   }
   // A bare word in the tags is a call only where there is such a tool.
   if (arguments.text() == "{}" && !cursor.context().tools.knows(known)) throw CallCursor::Rejected{};
@@ -89,7 +92,8 @@ std::string attribute(std::string_view head, std::string_view name) {
 
 std::string_view without_cdata(std::string_view value) {
   const auto inner = trimmed(value);
-  if (inner.starts_with("<![CDATA[") && inner.ends_with("]]>") && inner.size() >= 12) return inner.substr(9, inner.size() - 12);
+  if (inner.starts_with("<![CDATA[") && inner.ends_with("]]>") && inner.size() >= 12)
+    return inner.substr(9, inner.size() - 12);
   return value;
 }
 
@@ -131,6 +135,10 @@ CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallCo
   return run_scan(text, context, [&](CallCursor& cursor) {
     if (!frame.close.empty()) cursor.expect(frame.open);
     bool any = false;
+    if (!frame.close.empty() && cursor.peek() == '{') {  // JSON in the wrapper, as a forced call is written
+      cursor.add_objects(cursor.value(LooseDialect::json, frame.close));
+      return cursor.close(frame.close);
+    }
     while (cursor.peek() == '<' && cursor.eat(open)) {
       ToolCall call;
       call.name = attribute(cursor.until(">"), "name");
@@ -141,8 +149,10 @@ CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallCo
         const auto head = cursor.until(">");
         const std::string key = attribute(head, "name");
         const std::string as_text = attribute(head, "string");
-        const auto value = without_cdata(unframed(value_until(cursor, parameter_close, parameter_open, close)));
-        const std::string json = as_text == "true" ? json_quoted(value) : context.tools.typed(known, key, value);
+        const auto value =
+            without_cdata(unframed(value_until(cursor, parameter_close, parameter_open, close)));
+        const std::string json =
+            as_text == "true" ? json_quoted(value) : context.tools.typed(known, key, value);
         if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
       }
       cursor.expect(close);
@@ -162,6 +172,10 @@ CallScan scan_xtml(std::string_view text, const CallFrame& frame, const CallCont
   return run_scan(text, context, [&](CallCursor& cursor) {
     cursor.expect(frame.open);
     bool any = false;
+    if (cursor.peek() == '{') {
+      cursor.add_objects(cursor.value(LooseDialect::json, frame.close));
+      return cursor.close(frame.close);
+    }
     while (cursor.peek() == '<' && cursor.eat("<|open|>call")) {
       ToolCall call;
       call.name = attribute(cursor.until(kSeparator), "tool");
@@ -179,7 +193,8 @@ CallScan scan_xtml(std::string_view text, const CallFrame& frame, const CallCont
         } else if (head.starts_with("json")) {
           const auto value = cursor.until("<|close|>json<|sep|>");
           const auto read = read_loose(value, LooseDialect::json, true, true);
-          if (read.status != LooseRead::Status::done || read.value.kind != LooseValue::Kind::object) throw CallCursor::Rejected{};
+          if (read.status != LooseRead::Status::done || read.value.kind != LooseValue::Kind::object)
+            throw CallCursor::Rejected{};
           whole = read.value.json;
         } else {
           throw CallCursor::Rejected{};

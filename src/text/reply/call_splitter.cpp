@@ -9,7 +9,8 @@ namespace mlxcel {
 namespace {
 
 std::string fresh_id(const std::string& prefix) {
-  static constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  static constexpr std::string_view alphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
   thread_local std::mt19937_64 generator{[] {
     std::random_device device;
     std::seed_seq seed{device(), device(), device(), device()};
@@ -46,7 +47,10 @@ void append_text(std::vector<ReplyPiece>& pieces, ReplyPiece::Kind kind, std::st
 
 CallSplitter::CallSplitter(std::vector<CallFrame> frames, std::vector<std::string> silent,
                            std::shared_ptr<const ToolTypes> tools, std::string id_prefix)
-    : frames_(std::move(frames)), silent_(std::move(silent)), tools_(std::move(tools)), id_prefix_(std::move(id_prefix)) {}
+    : frames_(std::move(frames)),
+      silent_(std::move(silent)),
+      tools_(std::move(tools)),
+      id_prefix_(std::move(id_prefix)) {}
 
 void CallSplitter::content(std::string_view text, std::vector<ReplyPiece>& out) {
   if (text.empty()) return;
@@ -76,7 +80,8 @@ void CallSplitter::add_call(ToolCall call, std::vector<ReplyPiece>& out) {
   piece.kind = ReplyPiece::Kind::call;
   piece.index = calls_++;
   // A format's own id is kept, once.
-  const bool usable = !call.id.empty() && call.id.size() <= 64 && std::find(ids_.begin(), ids_.end(), call.id) == ids_.end();
+  const bool usable =
+      !call.id.empty() && call.id.size() <= 64 && std::find(ids_.begin(), ids_.end(), call.id) == ids_.end();
   if (!usable) call.id = fresh_id(id_prefix_);
   ids_.push_back(call.id);
   piece.call = std::move(call);
@@ -97,7 +102,8 @@ bool CallSplitter::find_mark(size_t& at, int& which) const {
   for (const auto& frame : frames_) {
     if (frame.head_only) {
       const size_t first = skip_blanks(buffer_, 0);
-      if (head_ && first < buffer_.size() && std::string_view(buffer_).substr(first).starts_with(frame.open)) {
+      if (head_ && first < buffer_.size() &&
+          std::string_view(buffer_).substr(first).starts_with(frame.open)) {
         consider(first, frame.open.size(), id);
       }
     } else {
@@ -108,7 +114,8 @@ bool CallSplitter::find_mark(size_t& at, int& which) const {
   for (const auto& mark : silent_) consider(buffer_.find(mark), mark.size(), id++);
   if (calls_ > 0) {
     for (const auto& frame : frames_) {
-      if (!frame.close.empty() && frame.close.size() > 3) consider(buffer_.find(frame.close), frame.close.size(), id);
+      if (!frame.close.empty() && frame.close.size() > 3)
+        consider(buffer_.find(frame.close), frame.close.size(), id);
       ++id;
     }
   }
@@ -164,7 +171,8 @@ void CallSplitter::advance(std::vector<ReplyPiece>& out, bool last, bool whole) 
         frame_ = which;
       } else {
         const auto silent = static_cast<size_t>(which) - frames_.size();
-        buffer_.erase(0, silent < silent_.size() ? silent_[silent].size() : frames_[silent - silent_.size()].close.size());
+        buffer_.erase(0, silent < silent_.size() ? silent_[silent].size()
+                                                 : frames_[silent - silent_.size()].close.size());
       }
       continue;
     }

@@ -17,8 +17,8 @@ void append_text(std::vector<ReplyPiece>& pieces, ReplyPiece::Kind kind, std::st
 
 class CallSplitter {
  public:
-  CallSplitter(std::vector<CallFrame> frames, std::vector<std::string> silent, std::shared_ptr<const ToolTypes> tools,
-               std::string id_prefix);
+  CallSplitter(std::vector<CallFrame> frames, std::vector<std::string> silent,
+               std::shared_ptr<const ToolTypes> tools, std::string id_prefix);
 
   void push(std::string_view text, std::vector<ReplyPiece>& out) {
     buffer_ += text;

@@ -8,7 +8,8 @@
 namespace mlxcel {
 namespace {
 
-constexpr std::array<std::string_view, 5> kEnds = {"<|end|>", "<|call|>", "<|return|>", "<|start|>", "<|channel|>"};
+constexpr std::array<std::string_view, 5> kEnds = {"<|end|>", "<|call|>", "<|return|>", "<|start|>",
+                                                   "<|channel|>"};
 constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kChannel = "<|channel|>";
 constexpr size_t kLongestHeader = 512;
@@ -22,7 +23,8 @@ std::string word_after(std::string_view text, std::string_view mark) {
 
 }  // namespace
 
-HarmonySplitter::HarmonySplitter(std::string_view prompt_tail, bool with_calls, ThoughtMode mode, CallSplitter& calls)
+HarmonySplitter::HarmonySplitter(std::string_view prompt_tail, bool with_calls, ThoughtMode mode,
+                                 CallSplitter& calls)
     : with_calls_(with_calls), mode_(mode), calls_(calls) {
   const size_t start = prompt_tail.rfind("<|start|>");
   if (start == std::string_view::npos) return;
@@ -93,14 +95,18 @@ void HarmonySplitter::advance(bool last, bool whole, std::vector<ReplyPiece>& ou
       // Text without a header is the answer itself; what is what must not depend on how it was cut.
       const size_t blanks = skip_blanks(buffer_, 0);
       const auto text = std::string_view(buffer_).substr(blanks);
-      const auto stray = std::find_if(kEnds.begin(), kEnds.begin() + 3, [&](auto end) { return text.starts_with(end); });
+      const auto stray =
+          std::find_if(kEnds.begin(), kEnds.begin() + 3, [&](auto end) { return text.starts_with(end); });
       if (stray != kEnds.begin() + 3) {
         buffer_.erase(0, blanks + stray->size());
         continue;
       }
-      auto may_begin = [&](std::string_view mark) { return text.starts_with(mark) || mark.starts_with(text); };
-      const bool header = text.empty() || may_begin(kMessage) || may_begin("to=") || may_begin("<|constrain|>") ||
-                          may_begin("assistant") || std::any_of(kEnds.begin(), kEnds.end(), may_begin);
+      auto may_begin = [&](std::string_view mark) {
+        return text.starts_with(mark) || mark.starts_with(text);
+      };
+      const bool header = text.empty() || may_begin(kMessage) || may_begin("to=") ||
+                          may_begin("<|constrain|>") || may_begin("assistant") ||
+                          std::any_of(kEnds.begin(), kEnds.end(), may_begin);
       const size_t message = header ? buffer_.find(kMessage) : std::string::npos;
       if (message != std::string::npos && message + kMessage.size() <= kLongestHeader) {
         enter(std::string_view(buffer_).substr(0, message));

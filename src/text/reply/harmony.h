@@ -1,5 +1,5 @@
-// GPT-OSS answers: messages with a channel and perhaps a recipient. analysis is thought, final is content, commentary
-// to a function is a call. Thread: any one.
+// GPT-OSS answers: messages with a channel and perhaps a recipient. analysis is thought, final is content,
+// commentary to a function is a call. Thread: any one.
 #pragma once
 
 #include <string>

@@ -154,12 +154,26 @@ class Reader {
     const char c = peek();
     ++at_;
     switch (c) {
-      case 'n': out += '\n'; return;
-      case 't': out += '\t'; return;
-      case 'r': out += '\r'; return;
-      case 'b': out += '\b'; return;
-      case 'f': out += '\f'; return;
-      case '"': case '\\': case '/': out += c; return;
+      case 'n':
+        out += '\n';
+        return;
+      case 't':
+        out += '\t';
+        return;
+      case 'r':
+        out += '\r';
+        return;
+      case 'b':
+        out += '\b';
+        return;
+      case 'f':
+        out += '\f';
+        return;
+      case '"':
+      case '\\':
+      case '/':
+        out += c;
+        return;
       case '\'':
         if (dialect_ != LooseDialect::python) break;
         out += c;
@@ -184,7 +198,8 @@ class Reader {
         }
         return;
       }
-      default: break;
+      default:
+        break;
     }
     // Not an escape: the backslash was meant as itself, as in an unescaped \d+.
     repaired_ = true;
@@ -199,7 +214,8 @@ class Reader {
     for (size_t i = 0; i < 4; ++i) {
       const char c = text_[at_ + i];
       if (!std::isxdigit(static_cast<unsigned char>(c))) return std::nullopt;
-      out = out * 16 + static_cast<uint32_t>(std::isdigit(static_cast<unsigned char>(c)) ? c - '0' : (c | 32) - 'a' + 10);
+      out = out * 16 + static_cast<uint32_t>(
+                           std::isdigit(static_cast<unsigned char>(c)) ? c - '0' : (c | 32) - 'a' + 10);
     }
     at_ += 4;
     return out;
@@ -210,7 +226,8 @@ class Reader {
     if (dialect_ != LooseDialect::gemma) throw Broken{};
     const size_t from = at_;
     while (peek() != ':') {
-      if (at_ - from > 256 || std::string_view("{}[],\n").find(text_[at_]) != std::string_view::npos) throw Broken{};
+      if (at_ - from > 256 || std::string_view("{}[],\n").find(text_[at_]) != std::string_view::npos)
+        throw Broken{};
       ++at_;
     }
     std::string out(text_.substr(from, at_ - from));
@@ -282,7 +299,9 @@ class Reader {
 
   LooseValue word() {
     const size_t from = at_;
-    while (at_ < text_.size() && (is_word(text_[at_]) || text_[at_] == '-' || text_[at_] == '+' || text_[at_] == '.')) ++at_;
+    while (at_ < text_.size() &&
+           (is_word(text_[at_]) || text_[at_] == '-' || text_[at_] == '+' || text_[at_] == '.'))
+      ++at_;
     if (at_ == text_.size() && !last_) throw NeedMore{};
     LooseValue out;
     out.json = text_.substr(from, at_ - from);

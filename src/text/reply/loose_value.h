@@ -1,6 +1,6 @@
-// Values as models write them: JSON with the faults that can be mended (escapes, missing brackets, line breaks inside
-// strings), Python literals, and Gemma's call syntax with bare keys. The result is strict JSON text.
-// Owner: values. Thread: any. Failure: a status, never an exception. Nesting is bounded.
+// Values as models write them: JSON with the faults that can be mended (escapes, missing brackets, line
+// breaks inside strings), Python literals, and Gemma's call syntax with bare keys. The result is strict JSON
+// text. Owner: values. Thread: any. Failure: a status, never an exception. Nesting is bounded.
 #pragma once
 
 #include <string>
@@ -31,7 +31,8 @@ struct LooseRead {
   LooseValue value;
 };
 
-/// The value at the front of `text`. `last`: nothing will follow; `mend`: then brackets that are missing are added.
+/// The value at the front of `text`. `last`: nothing will follow; `mend`: then brackets that are missing are
+/// added.
 LooseRead read_loose(std::string_view text, LooseDialect dialect, bool last, bool mend);
 
 /// A JSON string literal of these bytes.

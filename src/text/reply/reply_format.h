@@ -16,14 +16,23 @@ struct ThoughtMarks {
   std::string open, close;
 };
 
+/// A call as it is written when a grammar forces it: `before` name `between` arguments `after`.
+struct CallWriting {
+  std::string before, between, after;
+  std::string separator = "\n";  // between two calls
+  bool several = true;           // more than one can stand in a row
+};
+
 struct ReplyFormat {
-  std::string name;                   // "hermes", "mistral", …: logs, /props, tests
+  std::string name;  // "hermes", "mistral", …: logs, /props, tests
   std::vector<ThoughtMarks> thoughts;
   std::vector<CallFrame> frames;
-  std::vector<std::string> marks;     // tokens that are shown to the parser though the vocabulary calls them special
-  std::vector<std::string> silent;    // never shown to anybody: wrappers around the answer
-  bool harmony = false;               // GPT-OSS: channels instead of marks
-  bool native_tools = false;          // the template renders tools itself
+  std::vector<std::string>
+      marks;  // tokens that are shown to the parser though the vocabulary calls them special
+  std::vector<std::string> silent;  // never shown to anybody: wrappers around the answer
+  bool harmony = false;             // GPT-OSS: channels instead of marks
+  bool native_tools = false;        // the template renders tools itself
+  CallWriting writing;
 };
 
 /// `template_source` may be empty: thoughts in <think>, calls as Hermes writes them.

@@ -43,11 +43,11 @@ struct ReplyParser::Impl {
   CallSplitter calls;
   std::optional<HarmonySplitter> harmony;
   std::string buffer;
-  std::string blanks;                   // of a thought, before its end perhaps
-  const ThoughtMarks* open = nullptr;   // the thought being read
-  bool fresh = false;                   // nothing of the thought yet
-  bool after_thought = false;           // blanks after a thought are not content
-  std::string lead;                     // blanks at the head of the answer: a thought may follow
+  std::string blanks;                  // of a thought, before its end perhaps
+  const ThoughtMarks* open = nullptr;  // the thought being read
+  bool fresh = false;                  // nothing of the thought yet
+  bool after_thought = false;          // blanks after a thought are not content
+  std::string lead;                    // blanks at the head of the answer: a thought may follow
   bool head = true;
 
   void to_content(std::string_view text, std::vector<ReplyPiece>& out) {
@@ -182,6 +182,7 @@ std::vector<ReplyPiece> ReplyParser::finish(bool whole) {
 bool ReplyParser::in_thought() const {
   return impl_->harmony ? impl_->harmony->in_thought() : impl_->open != nullptr;
 }
+std::string ReplyParser::close_mark() const { return impl_->open ? impl_->open->close : std::string(); }
 std::string ReplyParser::thought_end() const {
   if (impl_->harmony) return "<|end|><|start|>assistant<|channel|>final<|message|>";
   return impl_->open ? "\n" + impl_->open->close + "\n\n" : std::string();

@@ -29,7 +29,8 @@ class TypeReader {
     if (const auto list = schema.find("enum"); list != schema.end() && list->is_array() && !out.known()) {
       for (const auto& each : *list) value_type(out, each);
     }
-    if (const auto value = schema.find("const"); value != schema.end() && !out.known()) value_type(out, *value);
+    if (const auto value = schema.find("const"); value != schema.end() && !out.known())
+      value_type(out, *value);
     return out;
   }
 

@@ -1,6 +1,6 @@
-// What a request's tools say about their arguments: which names there are, and which type a parameter has. Wire
-// formats without types of their own (XML) are typed by it.
-// Owner: value, shared. Thread: any, immutable. Failure: none; what is not understood has no type.
+// What a request's tools say about their arguments: which names there are, and which type a parameter has.
+// Wire formats without types of their own (XML) are typed by it. Owner: value, shared. Thread: any,
+// immutable. Failure: none; what is not understood has no type.
 #pragma once
 
 #include <map>
