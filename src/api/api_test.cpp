@@ -28,7 +28,8 @@ std::string complaint(F body) {
 }
 
 TEST(JsonNode, ReadsTypedFields) {
-  const auto body = JsonNode::parse_request(R"({"a": 1, "b": 2.0, "c": "x", "d": true, "e": null, "f": [1, 2], "g": {"h": -3}})");
+  const auto body = JsonNode::parse_request(
+      R"({"a": 1, "b": 2.0, "c": "x", "d": true, "e": null, "f": [1, 2], "g": {"h": -3}})");
   EXPECT_EQ(body.integer("a", 0, 10), 1);
   EXPECT_EQ(body.integer("b", 0, 10), 2);  // an integral float is an integer
   EXPECT_EQ(body.string("c"), "x");
@@ -54,7 +55,8 @@ TEST(JsonNode, ExtraBodyCountsAsRootAndRootWins) {
 }
 
 TEST(JsonNode, WrongTypesNameTheField) {
-  const auto body = JsonNode::parse_request(R"({"n": "1", "s": 1, "b": 0, "f": 1.5, "l": [1, [2], "x"], "o": [{"k": 1}]})");
+  const auto body =
+      JsonNode::parse_request(R"({"n": "1", "s": 1, "b": 0, "f": 1.5, "l": [1, [2], "x"], "o": [{"k": 1}]})");
   EXPECT_EQ(complaint([&] { body.integer("n", 0, 9); }), "n");
   EXPECT_EQ(complaint([&] { body.string("s"); }), "s");
   EXPECT_EQ(complaint([&] { body.boolean("b"); }), "b");
@@ -77,9 +79,27 @@ TEST(JsonNode, NumbersAreBounded) {
 }
 
 TEST(JsonNode, RefusesWhatIsNotJson) {
-  for (const char* text : {"", "  ", "{", "}", "[1]", "3", "null", "{\"a\":1}x", "{\"a\":NaN}", "{\"a\":Infinity}",
-                           "{'a':1}", "{\"a\":01}", "{\"a\":\"\x80\"}", "{\"a\":\"\xC0\xAF\"}", "{\"a\":\"\\ud800\"}",
-                           "{\"a\":\"\x01\"}", "{\"a\" 1}", "{\"a\":1,}", "{\"a\":.5}", "\xEF\xBB", "{\"a\":tru}"}) {
+  for (const char* text : {"",
+                           "  ",
+                           "{",
+                           "}",
+                           "[1]",
+                           "3",
+                           "null",
+                           "{\"a\":1}x",
+                           "{\"a\":NaN}",
+                           "{\"a\":Infinity}",
+                           "{'a':1}",
+                           "{\"a\":01}",
+                           "{\"a\":\"\x80\"}",
+                           "{\"a\":\"\xC0\xAF\"}",
+                           "{\"a\":\"\\ud800\"}",
+                           "{\"a\":\"\x01\"}",
+                           "{\"a\" 1}",
+                           "{\"a\":1,}",
+                           "{\"a\":.5}",
+                           "\xEF\xBB",
+                           "{\"a\":tru}"}) {
     EXPECT_NE(complaint([&] { JsonNode::parse_request(text); }), "") << text;
   }
   EXPECT_NE(complaint([] { JsonNode::parse_request(std::string("{\"a\": \"\0\"}", 10)); }), "");
@@ -95,7 +115,8 @@ TEST(JsonNode, RefusesDepthCountAndDuplicates) {
   }();
   EXPECT_NE(complaint([&] { JsonNode::parse_request(objects); }).find("deeper"), std::string::npos);
   const JsonLimits few{.depth = 8, .values = 10};
-  EXPECT_NE(complaint([&] { JsonNode::parse("[1,2,3,4,5,6,7,8,9,10,11]", few); }).find("more than 10"), std::string::npos);
+  EXPECT_NE(complaint([&] { JsonNode::parse("[1,2,3,4,5,6,7,8,9,10,11]", few); }).find("more than 10"),
+            std::string::npos);
   EXPECT_EQ(complaint([] { JsonNode::parse_request(R"({"a": 1, "b": 2, "a": 3})"); }), "a");
   EXPECT_EQ(complaint([] { JsonNode::parse_request(R"({"x": {"k": 1}, "y": [{"k": 1, "k": 2}]})"); }), "k");
   EXPECT_EQ(complaint([] { JsonNode::parse_request(R"({"x": {"k": 1}, "y": {"k": 1}, "k": 3})"); }), "");
@@ -104,10 +125,26 @@ TEST(JsonNode, RefusesDepthCountAndDuplicates) {
 TEST(JsonWriter, EscapesAndPrintsShortestNumbers) {
   JsonWriter out;
   out.begin_object().field("s", "a\"\\\n\t\x01\x7F é €").field("f", 0.1f).field("d", 0.1).field("i", -7);
-  out.field("b", true).key("n").null().key("nan").value(std::nan("")).key("inf").value(std::numeric_limits<float>::infinity());
-  out.key("l").begin_array().value(1).value("x").begin_array().end_array().begin_object().end_object().end_array().end_object();
-  EXPECT_EQ(out.text(), "{\"s\":\"a\\\"\\\\\\n\\t\\u0001\x7F é €\",\"f\":0.1,\"d\":0.1,\"i\":-7,\"b\":true,\"n\":null,"
-                        "\"nan\":null,\"inf\":null,\"l\":[1,\"x\",[],{}]}");
+  out.field("b", true)
+      .key("n")
+      .null()
+      .key("nan")
+      .value(std::nan(""))
+      .key("inf")
+      .value(std::numeric_limits<float>::infinity());
+  out.key("l")
+      .begin_array()
+      .value(1)
+      .value("x")
+      .begin_array()
+      .end_array()
+      .begin_object()
+      .end_object()
+      .end_array()
+      .end_object();
+  EXPECT_EQ(out.text(),
+            "{\"s\":\"a\\\"\\\\\\n\\t\\u0001\x7F é €\",\"f\":0.1,\"d\":0.1,\"i\":-7,\"b\":true,\"n\":null,"
+            "\"nan\":null,\"inf\":null,\"l\":[1,\"x\",[],{}]}");
   EXPECT_EQ(JsonNode::parse(out.text()).string("s"), "a\"\\\n\t\x01\x7F é €");
 }
 
@@ -127,8 +164,13 @@ TEST(Utf8, KnowsSequences) {
 }
 
 TEST(Base64, RoundTripsAndRefuses) {
-  const std::pair<std::string, std::string> cases[] = {
-      {"", ""}, {"f", "Zg=="}, {"fo", "Zm8="}, {"foo", "Zm9v"}, {"foob", "Zm9vYg=="}, {"fooba", "Zm9vYmE="}, {"foobar", "Zm9vYmFy"}};
+  const std::pair<std::string, std::string> cases[] = {{"", ""},
+                                                       {"f", "Zg=="},
+                                                       {"fo", "Zm8="},
+                                                       {"foo", "Zm9v"},
+                                                       {"foob", "Zm9vYg=="},
+                                                       {"fooba", "Zm9vYmE="},
+                                                       {"foobar", "Zm9vYmFy"}};
   for (const auto& [plain, coded] : cases) {
     EXPECT_EQ(base64_encode(std::as_bytes(std::span(plain))), coded);
     EXPECT_EQ(base64_decode(coded), plain);
@@ -147,8 +189,9 @@ TEST(Base64, RoundTripsAndRefuses) {
 }
 
 TEST(ApiError, PrintsOpenAiShape) {
-  EXPECT_EQ(print_error({400, "invalid_request_error", "bad \"x\"", "messages[0]"}),
-            R"({"error":{"message":"bad \"x\"","type":"invalid_request_error","param":"messages[0]","code":400}})");
+  EXPECT_EQ(
+      print_error({400, "invalid_request_error", "bad \"x\"", "messages[0]"}),
+      R"({"error":{"message":"bad \"x\"","type":"invalid_request_error","param":"messages[0]","code":400}})");
   EXPECT_EQ(print_error(to_api_error(Error(ErrorKind::internal, "oops"))),
             R"({"error":{"message":"oops","type":"server_error","param":null,"code":500}})");
   try {

@@ -29,7 +29,8 @@ ApiError to_api_error(const Error& error) {
       break;
     case ErrorKind::bad_checkpoint:
     case ErrorKind::out_of_memory:
-    case ErrorKind::internal: break;
+    case ErrorKind::internal:
+      break;
   }
   return out;
 }
@@ -57,6 +58,12 @@ std::string print_error(const ApiError& error) {
   out.key("param");
   error.param ? out.value(*error.param) : out.null();
   out.field("code", error.status).end_object().end_object();
+  return out.take();
+}
+
+std::string print_plain_error(const ApiError& error) {
+  JsonWriter out;
+  out.begin_object().field("error", error.message).end_object();
   return out.take();
 }
 

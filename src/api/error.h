@@ -34,8 +34,8 @@ template <class... Args>
 
 /// The same, naming the field.
 template <class... Args>
-[[noreturn]] void refuse_param(int status, const char* type, std::string param, fmt::format_string<Args...> text,
-                               Args&&... args) {
+[[noreturn]] void refuse_param(int status, const char* type, std::string param,
+                               fmt::format_string<Args...> text, Args&&... args) {
   throw Refusal(ApiError{status, type, fmt::format(text, std::forward<Args>(args)...), std::move(param)});
 }
 
@@ -45,5 +45,7 @@ ApiError current_api_error();
 
 /// {"error": {"message", "type", "param", "code"}}
 std::string print_error(const ApiError& error);
+/// {"error": message}, Ollama's shape
+std::string print_plain_error(const ApiError& error);
 
 }  // namespace mlxcel

@@ -8,7 +8,10 @@
 
 namespace mlxcel {
 
-using nlohmann::json;
+// In the order of the text: a template shows tools and arguments as their author wrote them.
+using json = nlohmann::ordered_json;
+
+constexpr size_t kMostMembers = 2048;  // of one object, whose names are looked up one by one
 
 struct JsonNode::Document {
   json root;
@@ -21,25 +24,37 @@ const json& at(const void* value) { return *static_cast<const json*>(value); }
 
 JsonKind kind_of(const json& value) {
   switch (value.type()) {
-    case json::value_t::boolean: return JsonKind::boolean;
+    case json::value_t::boolean:
+      return JsonKind::boolean;
     case json::value_t::number_integer:
     case json::value_t::number_unsigned:
-    case json::value_t::number_float: return JsonKind::number;
-    case json::value_t::string: return JsonKind::string;
-    case json::value_t::array: return JsonKind::array;
-    case json::value_t::object: return JsonKind::object;
-    default: return JsonKind::null;
+    case json::value_t::number_float:
+      return JsonKind::number;
+    case json::value_t::string:
+      return JsonKind::string;
+    case json::value_t::array:
+      return JsonKind::array;
+    case json::value_t::object:
+      return JsonKind::object;
+    default:
+      return JsonKind::null;
   }
 }
 
 const char* with_article(JsonKind kind) {
   switch (kind) {
-    case JsonKind::null: return "null";
-    case JsonKind::boolean: return "a boolean";
-    case JsonKind::number: return "a number";
-    case JsonKind::string: return "a string";
-    case JsonKind::array: return "an array";
-    case JsonKind::object: return "an object";
+    case JsonKind::null:
+      return "null";
+    case JsonKind::boolean:
+      return "a boolean";
+    case JsonKind::number:
+      return "a number";
+    case JsonKind::string:
+      return "a string";
+    case JsonKind::array:
+      return "an array";
+    case JsonKind::object:
+      return "an object";
   }
   return "";
 }
@@ -61,20 +76,28 @@ json parse_bounded(std::string_view text, const JsonLimits& limits) {
         keys.emplace_back();
         [[fallthrough]];
       case json::parse_event_t::array_start:
-        if (depth >= limits.depth) fail(ErrorKind::invalid_request, "JSON nested deeper than {} levels", limits.depth);
+        if (depth >= limits.depth)
+          fail(ErrorKind::invalid_request, "JSON nested deeper than {} levels", limits.depth);
         [[fallthrough]];
       case json::parse_event_t::value:
-        if (++values > limits.values) fail(ErrorKind::invalid_request, "JSON with more than {} values", limits.values);
+        if (++values > limits.values)
+          fail(ErrorKind::invalid_request, "JSON with more than {} values", limits.values);
         break;
       case json::parse_event_t::key: {
         const auto& name = parsed.get_ref<const std::string&>();
         if (!keys.back().insert(name).second) {
           fail_param(name.substr(0, 64), "JSON object has the key \"{}\" twice", name.substr(0, 64));
         }
+        if (keys.back().size() > kMostMembers) {
+          fail(ErrorKind::invalid_request, "JSON object with more than {} members", kMostMembers);
+        }
         break;
       }
-      case json::parse_event_t::object_end: keys.pop_back(); break;
-      case json::parse_event_t::array_end: break;
+      case json::parse_event_t::object_end:
+        keys.pop_back();
+        break;
+      case json::parse_event_t::array_end:
+        break;
     }
     return true;
   };
@@ -109,7 +132,8 @@ JsonNode JsonNode::parse_request(std::string_view body, const JsonLimits& limits
     fail(ErrorKind::invalid_request, "the body must be a JSON object, found {}", with_article(node.kind()));
   }
   if (const auto extra = root.find("extra_body"); extra != root.end() && !extra->is_null()) {
-    if (!extra->is_object()) fail_param("extra_body", "extra_body: expected an object, found {}", extra->type_name());
+    if (!extra->is_object())
+      fail_param("extra_body", "extra_body: expected an object, found {}", extra->type_name());
     json fields = std::move(*extra);
     root.erase(extra);
     for (auto& [name, value] : fields.items()) {
@@ -124,7 +148,8 @@ JsonKind JsonNode::kind() const { return kind_of(at(value_)); }
 JsonKind JsonNode::first_kind() const { return kind_of(at(value_).front()); }
 
 void JsonNode::wrong(std::string_view expected) const {
-  fail_param(path_, "{}: expected {}, found {}", path_.empty() ? "body" : path_, expected, with_article(kind()));
+  fail_param(path_, "{}: expected {}, found {}", path_.empty() ? "body" : path_, expected,
+             with_article(kind()));
 }
 
 bool JsonNode::boolean() const {
@@ -135,7 +160,8 @@ bool JsonNode::boolean() const {
 double JsonNode::number(double low, double high) const {
   if (kind() != JsonKind::number) wrong("a number");
   const double x = at(value_).get<double>();
-  if (!(x >= low && x <= high)) fail_param(path_, "{}: expected a number from {} to {}, found {}", path_, low, high, x);
+  if (!(x >= low && x <= high))
+    fail_param(path_, "{}: expected a number from {} to {}, found {}", path_, low, high, x);
   return x;
 }
 
@@ -159,7 +185,8 @@ int64_t JsonNode::integer(int64_t low, int64_t high) const {
   } else {
     x = value.get<int64_t>();
   }
-  if (x < low || x > high) fail_param(path_, "{}: expected an integer from {} to {}, found {}", path_, low, high, x);
+  if (x < low || x > high)
+    fail_param(path_, "{}: expected an integer from {} to {}, found {}", path_, low, high, x);
   return x;
 }
 

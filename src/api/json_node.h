@@ -1,7 +1,7 @@
-// JSON from outside, read with suspicion: bounded in depth, in values and in bytes, duplicate keys refused, typed
-// reads that name the field at fault, and a record of the root's names that nobody asked for.
-// Owner: a node shares its document. Thread: one at a time.
-// Failure: invalid_request with `param` the node's path, such as messages[2].content.
+// JSON from outside, read with suspicion: bounded in depth, in values and in bytes, duplicate keys refused,
+// typed reads that name the field at fault, and a record of the root's names that nobody asked for. Owner: a
+// node shares its document. Thread: one at a time. Failure: invalid_request with `param` the node's path,
+// such as messages[2].content.
 #pragma once
 
 #include <cstdint>
@@ -37,16 +37,16 @@ class JsonNode {
   /// Integral floats count as integers.
   int64_t integer(int64_t low, int64_t high) const;
   std::string string() const;
-  size_t size() const;                                  // of an array or object
-  JsonKind first_kind() const;                          // of an array that is not empty
-  std::vector<JsonNode> items() const;                  // of an array
+  size_t size() const;                  // of an array or object
+  JsonKind first_kind() const;          // of an array that is not empty
+  std::vector<JsonNode> items() const;  // of an array
   std::vector<std::pair<std::string, JsonNode>> members() const;
   std::vector<int32_t> integers(int32_t low, int32_t high) const;  // of an array of nothing else
-  std::string dump() const;                             // JSON text
+  std::string dump() const;                                        // JSON text
 
   /// A member; absent and null are nothing. At the root it marks the name as known.
   std::optional<JsonNode> find(std::string_view key) const;
-  bool contains(std::string_view key) const;            // also when null
+  bool contains(std::string_view key) const;  // also when null
   bool has(std::string_view key) const { return find(key).has_value(); }
   std::optional<bool> boolean(std::string_view key) const;
   std::optional<double> number(std::string_view key, double low, double high) const;

@@ -1,5 +1,5 @@
-// Prints JSON text, one call a token; commas come by themselves. Strings that are not UTF-8 have each bad byte
-// replaced by U+FFFD; numbers are the shortest text that reads back; NaN and infinities become null.
+// Prints JSON text, one call a token; commas come by themselves. Strings that are not UTF-8 have each bad
+// byte replaced by U+FFFD; numbers are the shortest text that reads back; NaN and infinities become null.
 // Owner: value. Thread: one.
 #pragma once
 

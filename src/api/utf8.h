@@ -7,7 +7,8 @@
 
 namespace mlxcel {
 
-/// Bytes of the well-formed sequence at the front of `text` (1 to 4), or 0 where there is none (Unicode 15, D92).
+/// Bytes of the well-formed sequence at the front of `text` (1 to 4), or 0 where there is none (Unicode 15,
+/// D92).
 size_t utf8_sequence(std::string_view text);
 bool is_utf8(std::string_view text);
 /// Characters that begin in `text`: every byte that is not a continuation byte.

@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "app/notify.h"
 #include "app/serve_options.h"
 #include "base/log.h"
 #include "server/server.h"
@@ -21,7 +22,7 @@ namespace {
 /// The log's file: mode 0600, never a symlink or a folder; opened while arguments are checked.
 FILE* open_log(const std::string& path) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_NOFOLLOW | O_CLOEXEC, 0600);
-  struct stat info {};
+  struct stat info{};
   if (fd < 0 || ::fstat(fd, &info) != 0 || !S_ISREG(info.st_mode)) {
     if (fd >= 0) ::close(fd);
     throw UsageError(fmt::format("--log-file {}: not a file that can be written", path));
@@ -43,8 +44,7 @@ log::Level level_of(const ServeFlags& flags) {
 }
 
 void set_up_log(const ServeFlags& flags) {
-  std::string path = flags.log_file;
-  if (const char* legacy = std::getenv("LLAMA_LOG_FILE"); path.empty() && legacy) path = legacy;
+  const std::string& path = flags.log_file;
   FILE* out = !flags.log_disable && !path.empty() ? open_log(path) : stdout;
   log::set_sink([out](log::Level, std::string_view line) {
     fmt::print(out, "{}\n", line);
@@ -92,6 +92,13 @@ EngineOptions server_engine_options(const ServeFlags& flags) {
   options.max_token_gap_ms = flags.max_token_gap;
   options.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
   options.pooling = flags.pooling;
+  options.max_per_key = static_cast<size_t>(flags.max_per_key);
+  options.prompt_cache = flags.prompt_cache;
+  options.prompt_cache_bytes = flags.prompt_cache_bytes;
+  if (options.prompt_cache_bytes == 0 && flags.prompt_cache_mib > 0)
+    options.prompt_cache_bytes = static_cast<size_t>(flags.prompt_cache_mib) << 20;
+  options.prompt_lookup = flags.prompt_lookup;
+  options.draft_tokens = flags.draft_tokens;
   return options;
 }
 
@@ -103,16 +110,21 @@ int serve_command(int argc, char** argv, const char* program) {
   EngineOptions options = server_engine_options(flags);
   options.model = resolve(flags.model);
   if (flags.service.aliases.empty()) flags.service.model_id = options.model.filename().string();
-  if (flags.service.model_id.empty()) flags.service.model_id = options.model.parent_path().filename().string();
+  if (flags.service.model_id.empty())
+    flags.service.model_id = options.model.parent_path().filename().string();
   flags.service.mlx_version = mlx::core::version();
+  flags.service.model_path = options.model.string();
+  flags.service.device = device_label();
 
   const Banner banner(flags);
   banner.line(version_line());
   banner.line(fmt::format("device: {}", device_label()));
   warn_open(flags, banner);
+  for (const auto& note : flags.notes) banner.line(note);
   if (flags.decode_guard) banner.line("warning: --decode-timeout 0: the guard of 300 seconds stays");
 
-  // The server is declared before the engine can exist and ends after it: the engine's events run on its threads.
+  // The server is declared before the engine can exist and ends after it: the engine's events run on its
+  // threads.
   Service service(flags.service);
   Router router(service);
   add_all_routes(router);
@@ -126,6 +138,7 @@ int serve_command(int argc, char** argv, const char* program) {
     return engine && engine->failure().has_value();
   });
   server.start();
+  notify_supervisor("STATUS=loading the model");
   log::info("server", "listening on {}, loading {}", server.address(), options.model.string());
 
   const std::shared_ptr<Engine> engine = Engine::load(options);
@@ -144,10 +157,13 @@ int serve_command(int argc, char** argv, const char* program) {
   }
   service.ready(engine);
   banner.line(fmt::format("ready on {}", server.address()));
+  notify_supervisor("READY=1");
 
   const bool well = server.wait();
+  notify_supervisor("STOPPING=1");
   if (!well) {
-    fmt::print(stderr, "{}: the engine has stopped: {}\n", program, engine->failure().value_or("unknown reason"));
+    fmt::print(stderr, "{}: the engine has stopped: {}\n", program,
+               engine->failure().value_or("unknown reason"));
   }
   service.release();
   return well ? 0 : 1;

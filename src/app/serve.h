@@ -3,7 +3,8 @@
 
 namespace mlxcel::app {
 
-/// argv[0] is skipped. Returns the exit code: 0 after a drained stop, 1 for a failed load, 2 for a usage error.
+/// argv[0] is skipped. Returns the exit code: 0 after a drained stop, 1 for a failed load, 2 for a usage
+/// error.
 int serve_command(int argc, char** argv, const char* program);
 
 }  // namespace mlxcel::app

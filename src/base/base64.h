@@ -10,7 +10,8 @@
 namespace mlxcel {
 
 std::string base64_encode(std::span<const std::byte> bytes);
-/// Nothing for text that is not canonical base64 (missing padding is accepted, stray bits and characters are not).
+/// Nothing for text that is not canonical base64 (missing padding is accepted, stray bits and characters are
+/// not).
 std::optional<std::string> base64_decode(std::string_view text);
 /// Little-endian float32, the wire form of an embedding.
 std::string base64_floats(std::span<const float> values);

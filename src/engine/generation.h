@@ -32,7 +32,9 @@ using TextEvent = std::variant<TextDelta, TextEnd, Scored, Failed>;
 /// A token's draw comes with the first byte of its text that is sent; what a stop string swallows is not sent.
 class TextStream {
  public:
-  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special = false);
+  /// `shown`: special tokens that appear in the text though the others do not (a wire format's marks).
+  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special = false,
+             std::vector<TokenId> shown = {});
   ~TextStream();
   TextStream(TextStream&&) noexcept;
   /// Nothing, or one event. When a stop string matched, the result is a TextEnd, and the caller cancels

@@ -22,7 +22,8 @@ bool is_local_origin(std::string_view origin) {
 }
 
 bool is_header_safe(std::string_view text) {
-  return std::all_of(text.begin(), text.end(), [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });
+  return std::all_of(text.begin(), text.end(),
+                     [](char c) { return static_cast<unsigned char>(c) >= 0x20 && c != 0x7F; });
 }
 
 }  // namespace
@@ -112,7 +113,8 @@ void Access::authenticate(HttpRequest& request) const {
   // Digests have one length, and every key is compared: time tells nothing about any of them.
   const std::string digest = sha256(presented);
   int match = 0;
-  for (const auto& known : hashes_) match |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0 ? 1 : 0;
+  for (const auto& known : hashes_)
+    match |= CRYPTO_memcmp(known.data(), digest.data(), digest.size()) == 0 ? 1 : 0;
   if (presented.empty() || match == 0) refuse(401, "authentication_error", "Invalid API Key");
   request.key_label = hex(digest.substr(0, 4));
 }
@@ -168,7 +170,8 @@ HttpResponse Access::preflight(const HttpRequest& request, const std::string& al
   out.headers.emplace_back("Access-Control-Allow-Methods", options_.cors_methods);
   // With credentials a browser reads '*' as a header of that name, so the wish itself is echoed.
   const std::string wanted(request.header("access-control-request-headers"));
-  const bool echo = options_.cors_headers == "*" && options_.cors_credentials && !wanted.empty() && is_header_safe(wanted);
+  const bool echo =
+      options_.cors_headers == "*" && options_.cors_credentials && !wanted.empty() && is_header_safe(wanted);
   out.headers.emplace_back("Access-Control-Allow-Headers", echo ? wanted : options_.cors_headers);
   out.headers.emplace_back("Access-Control-Max-Age", "600");
   return out;

@@ -33,7 +33,8 @@ class Access {
   std::vector<std::string> hashes_;  // SHA-256 of each key, 32 bytes
 };
 
-/// Splits llama-server's comma list: a field may be quoted to hold a comma, blanks are kept, empty fields dropped.
+/// Splits llama-server's comma list: a field may be quoted to hold a comma, blanks are kept, empty fields
+/// dropped.
 std::vector<std::string> split_keys(std::string_view list);
 /// "scheme://host[:port]" exactly.
 bool is_origin(std::string_view text);

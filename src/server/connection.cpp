@@ -30,13 +30,15 @@ using boost::system::error_code;
 using TlsStream = asio::ssl::stream<ClientSocket>;
 
 constexpr size_t kReadSize = 16 * 1024;
-constexpr size_t kMostUnparsed = 64 * 1024;     // chunk headers and trailers that never end
-constexpr size_t kMostDiscarded = 64 << 20;     // of a body nobody will read, before the socket closes
+constexpr size_t kMostUnparsed = 64 * 1024;  // chunk headers and trailers that never end
+constexpr size_t kMostDiscarded = 64 << 20;  // of a body nobody will read, before the socket closes
 constexpr double kLingerSeconds = 2;
-constexpr double kBodyRate = 16 * 1024;         // bytes a second that a body must keep up
+constexpr double kBodyRate = 16 * 1024;  // bytes a second that a body must keep up
 constexpr auto kHangupPoll = std::chrono::milliseconds(50);
 
-auto span_of(double seconds) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)); }
+auto span_of(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 template <class Stream>
 class Connection final : public ConnectionControl, public std::enable_shared_from_this<Connection<Stream>> {
@@ -122,7 +124,8 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
   awaitable<bool> read_some() {
     std::array<char, kReadSize> chunk;
     error_code error;
-    const size_t count = co_await stream_.async_read_some(asio::buffer(chunk), asio::redirect_error(asio::use_awaitable, error));
+    const size_t count = co_await stream_.async_read_some(asio::buffer(chunk),
+                                                          asio::redirect_error(asio::use_awaitable, error));
     if (expired_ || error) co_return false;
     input_.append(chunk.data(), count);
     co_return true;
@@ -131,7 +134,8 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
   awaitable<bool> write_all(std::string bytes) {
     error_code error;
     arm(hub_.limits.io_seconds);
-    co_await asio::async_write(stream_, asio::buffer(bytes), asio::redirect_error(asio::use_awaitable, error));
+    co_await asio::async_write(stream_, asio::buffer(bytes),
+                               asio::redirect_error(asio::use_awaitable, error));
     disarm();
     co_return !error;
   }
@@ -140,7 +144,8 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
     if constexpr (kTls) {
       error_code error;
       arm(hub_.limits.handshake_seconds);
-      co_await stream_.async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, error));
+      co_await stream_.async_handshake(asio::ssl::stream_base::server,
+                                       asio::redirect_error(asio::use_awaitable, error));
       disarm();
       if (error) {
         log::debug("server", "TLS handshake: {}", error.message());
@@ -301,17 +306,20 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
     framing.keep_alive = false;
     exchange_ = std::make_shared<SocketExchange>(hub_, executor_, std::move(request), framing);
     const char* type = status == 503 ? "server_busy" : "invalid_request_error";
-    exchange_->respond(hub_.router.error_response({status, type, std::move(message), std::nullopt}));
+    exchange_->respond(
+        hub_.router.error_response({status, type, std::move(message), std::nullopt}, exchange_->request()));
     co_await send_answer();
     co_await linger();
   }
 
   awaitable<void> refuse_crowd() {
     if constexpr (!kTls) {
-      const auto response = hub_.router.error_response({503, "server_busy", "too many connections", std::nullopt});
-      co_await write_all(fmt::format("HTTP/1.1 503 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-                                     "Retry-After: 1\r\nConnection: close\r\n\r\n{}",
-                                     reason_phrase(503), response.body.size(), response.body));
+      const auto response = hub_.router.error_response(
+          {503, "server_busy", "too many connections", std::nullopt}, HttpRequest());
+      co_await write_all(
+          fmt::format("HTTP/1.1 503 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
+                      "Retry-After: 1\r\nConnection: close\r\n\r\n{}",
+                      reason_phrase(503), response.body.size(), response.body));
     }
   }
 
@@ -341,10 +349,11 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
     if (!exchange_ || exchange_->done()) return;
     watching_ = true;
     socket().async_wait(ClientSocket::wait_read,
-                        asio::bind_cancellation_slot(watch_signal_.slot(), [self = this->shared_from_this()](error_code error) {
-                          if (error || !self->watching_) return;
-                          self->on_readable();
-                        }));
+                        asio::bind_cancellation_slot(watch_signal_.slot(),
+                                                     [self = this->shared_from_this()](error_code error) {
+                                                       if (error || !self->watching_) return;
+                                                       self->on_readable();
+                                                     }));
   }
 
   void on_readable() {

@@ -9,9 +9,9 @@
 
 #include <atomic>
 #include <condition_variable>
+#include <map>
 #include <memory>
 #include <mutex>
-#include <map>
 #include <string>
 
 #include "server/options.h"
@@ -23,8 +23,8 @@ namespace mlxcel {
 class ConnectionControl {
  public:
   virtual ~ConnectionControl() = default;
-  virtual void drain() = 0;                            // closes when idle, or after the answer in progress
-  virtual void cut(const std::string& reason) = 0;     // ends what runs, closes
+  virtual void drain() = 0;                         // closes when idle, or after the answer in progress
+  virtual void cut(const std::string& reason) = 0;  // ends what runs, closes
 };
 
 /// What connections share. Owner: the server; outlives them. Thread: any.
@@ -34,9 +34,9 @@ class ConnectionHub {
 
   const Router& router;
   const ServerLimits limits;
-  boost::asio::thread_pool blocking;   // for work that waits for the engine
+  boost::asio::thread_pool blocking;  // for work that waits for the engine
   std::atomic<size_t> blocking_jobs{0};
-  std::atomic<size_t> body_bytes{0};   // being read or parsed, all connections
+  std::atomic<size_t> body_bytes{0};  // being read or parsed, all connections
   std::atomic<bool> draining{false};
 
   bool add(const std::shared_ptr<ConnectionControl>& connection);  // false: too many

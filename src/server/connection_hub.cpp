@@ -39,7 +39,8 @@ void ConnectionHub::cut_all(const std::string& reason) {
 
 bool ConnectionHub::wait_empty(double seconds) {
   std::unique_lock lock(mutex_);
-  return empty_.wait_for(lock, std::chrono::duration<double>(seconds), [this] { return connections_.empty(); });
+  return empty_.wait_for(lock, std::chrono::duration<double>(seconds),
+                         [this] { return connections_.empty(); });
 }
 
 size_t ConnectionHub::size() const {

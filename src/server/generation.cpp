@@ -1,6 +1,7 @@
 #include "server/generation.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "api/sse.h"
 #include "base/log.h"
@@ -12,21 +13,49 @@ struct Generation::Row {
   TextStream text;
   Handle handle;
   bool submitted = false, ended = false;
+  Timings timings;  // of the last token
+  Request request;  // may_force: what was asked, and the tokens since
+  std::vector<TokenId> tokens;
+  int epoch = 0;          // counts redirections; events of an older one are void
+  double earlier_ms = 0;  // decoding before the last redirection
+  int slot = -1;
+  SlotState shown;  // what /slots says of it
+  uint32_t seed = 0;
   int generated = 0;
   TimePoint first{}, last{};
   RowFigures figures;
 };
 
-Generation::~Generation() = default;
+Generation::~Generation() {
+  for (size_t i = 0; i < rows_.size(); ++i) leave_slot(i);
+}
+
+void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
+               Request& row) {
+  row.cache_prompt = fields.cache_prompt && service.options().prompt_cache;
+  row.cache_scope = fields.cache_key;
+  row.key = http.key_label;
+  const auto priority = http.header("x-priority");
+  row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
+  row.loops.max_pattern = fields.max_pattern.value_or(0);
+  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(1));
+  row.loops.min_count = fields.min_count.value_or(2);
+}
+
+uint64_t next_group() {
+  static std::atomic<uint64_t> last{0};
+  return ++last;
+}
 
 void fit_window(Request& request, int context, const std::string& param) {
   const int prompt = static_cast<int>(request.prompt.size());
   const int needed = prompt + (request.max_tokens == 0 ? 0 : 1);
   if (context > 0 && needed > context) {
-    fail_param(param, "request ({} tokens) exceeds the available context size ({} tokens), try increasing it", prompt,
-               context);
+    fail_param(param, "request ({} tokens) exceeds the available context size ({} tokens), try increasing it",
+               prompt, context);
   }
-  if (context > 0 && request.max_tokens > 0) request.max_tokens = std::min(request.max_tokens, context - prompt);
+  if (context > 0 && request.max_tokens > 0)
+    request.max_tokens = std::min(request.max_tokens, context - prompt);
 }
 
 std::vector<openai::TokenScore> token_scores(const Tokenizer& tokenizer, const std::vector<Draw>& draws) {
@@ -36,14 +65,15 @@ std::vector<openai::TokenScore> token_scores(const Tokenizer& tokenizer, const s
     openai::TokenScore score;
     score.bytes = tokenizer.token_bytes(draw.token);
     score.logprob = draw.logprob;
-    for (const auto& rival : draw.top) score.top.emplace_back(tokenizer.token_bytes(rival.token), rival.logprob);
+    for (const auto& rival : draw.top)
+      score.top.emplace_back(tokenizer.token_bytes(rival.token), rival.logprob);
     out.push_back(std::move(score));
   }
   return out;
 }
 
-Generation::Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
-                       Plan plan)
+Generation::Generation(const Router& router, std::shared_ptr<Engine> engine,
+                       std::shared_ptr<Exchange> exchange, Plan plan)
     : router_(router),
       service_(router.service()),
       engine_(std::move(engine)),
@@ -51,14 +81,18 @@ Generation::Generation(const Router& router, std::shared_ptr<Engine> engine, std
       plan_(std::move(plan)),
       started_(Clock::now()) {
   rows_.reserve(plan_.rows.size());
+  std::vector<TokenId> shown;
+  for (const auto& mark : plan_.marks) {
+    if (const auto id = engine_->tokenizer()->token_id(mark)) shown.push_back(*id);
+  }
   for (size_t i = 0; i < plan_.rows.size(); ++i) {
-    rows_.emplace_back(TextStream(engine_->tokenizer(), plan_.stops, service_.options().special));
+    rows_.emplace_back(TextStream(engine_->tokenizer(), plan_.stops, service_.options().special, shown));
   }
   open_rows_ = rows_.size();
 }
 
-void Generation::start(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
-                       Plan plan) {
+void Generation::start(const Router& router, std::shared_ptr<Engine> engine,
+                       std::shared_ptr<Exchange> exchange, Plan plan) {
   const std::shared_ptr<Generation> self(
       new Generation(router, std::move(engine), std::move(exchange), std::move(plan)));
   self->submit();
@@ -68,13 +102,11 @@ void Generation::submit() {
   const std::weak_ptr<Generation> weak = weak_from_this();
   try {
     for (size_t i = 0; i < rows_.size(); ++i) {
-      // The model thread only stamps the time and hands over.
-      auto sink = [self = shared_from_this(), i](Event event) {
-        self->exchange_->post(
-            [self, i, event = std::move(event), at = Clock::now()]() mutable { self->on_event(i, std::move(event), at); });
-      };
-      rows_[i].handle = engine_->submit(std::move(plan_.rows[i]), std::move(sink));
-      rows_[i].submitted = true;
+      if (plan_.may_force) rows_[i].request = plan_.rows[i];
+      rows_[i].shown.params = plan_.rows[i].sampling;
+      rows_[i].shown.max_tokens = plan_.rows[i].max_tokens;
+      rows_[i].shown.prompt_tokens = static_cast<int>(plan_.rows[i].prompt.size());
+      submit_row(*engine_, i, std::move(plan_.rows[i]));
     }
   } catch (...) {
     over_ = true;
@@ -90,26 +122,75 @@ void Generation::submit() {
   plan_.writer->begin();
 }
 
-void Generation::on_event(size_t index, Event event, TimePoint at) {
+void Generation::submit_row(Engine& engine, size_t index, Request request) {
+  Row& row = rows_[index];
+  // The model thread only stamps the time and hands over.
+  auto sink = [self = shared_from_this(), index, epoch = row.epoch](Event event) {
+    self->exchange_->post([self, index, epoch, event = std::move(event), at = Clock::now()]() mutable {
+      self->on_event(index, epoch, std::move(event), at);
+    });
+  };
+  row.handle = engine.submit(std::move(request), std::move(sink));
+  row.submitted = true;
+}
+
+/// The row goes on from what it wrote and `text`: the same request with a longer prompt.
+void Generation::redirect(size_t index, const std::string& text) {
+  Row& row = rows_[index];
+  row.handle.cancel();
+  ++row.epoch;
+  plan_.writer->text(index, text, {});
+  const auto engine = service_.generator();
+  const auto forced = engine->tokenizer()->encode(text, false, true);
+  auto& prompt = row.request.prompt;
+  prompt.insert(prompt.end(), row.tokens.begin(), row.tokens.end());
+  prompt.insert(prompt.end(), forced.begin(), forced.end());
+  const bool capped = row.request.max_tokens > 0;
+  if (capped) row.request.max_tokens -= static_cast<int>(row.tokens.size());
+  row.tokens.clear();
+  row.request.sampling.seed = row.seed;
+  row.earlier_ms += row.timings.decode_ms;
+  const bool full = engine->context() > 0 && static_cast<int>(prompt.size()) >= engine->context();
+  if (full || (capped && row.request.max_tokens <= 0)) {
+    TextEnd end;
+    end.finish = "length";
+    end.timings = row.timings;
+    end.seed = row.seed;
+    return end_row(index, end);
+  }
+  submit_row(*engine, index, row.request);
+}
+
+void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
   if (over_) return;
   Row& row = rows_[index];
+  if (epoch != row.epoch) return;
   try {
     if (const auto* token = std::get_if<Token>(&event); token && !row.ended) {
+      if (plan_.may_force) row.tokens.push_back(token->draw.token);
       ++row.generated;
+      row.timings = token->timings;
+      row.seed = token->seed;
       if (row.generated == 1) {
+        row.shown.cached_tokens = token->timings.cached_tokens;
+        row.slot = service_.slots().take(row.shown);
+        row.figures.slot = row.slot;
+        plan_.writer->placed(index, row.slot);
         row.first = at;
         service_.metrics().first_token.observe(seconds_between(started_, at));
         const double limit = service_.options().limits.decode_seconds;
         const std::weak_ptr<Generation> weak = weak_from_this();
         exchange_->watch_progress(limit, [weak, limit] {
           if (const auto self = weak.lock()) {
-            self->fail_all({504, "server_timeout", fmt::format("no token came for {:g} seconds", limit), std::nullopt});
+            self->fail_all(
+                {504, "server_timeout", fmt::format("no token came for {:g} seconds", limit), std::nullopt});
           }
         });
       } else {
         service_.metrics().token_gap.observe(seconds_between(row.last, at));
       }
       row.last = at;
+      service_.slots().progress(row.slot, row.generated);
     }
     exchange_->progress();
     if (auto text = row.text.push(std::move(event))) on_text(index, std::move(*text));
@@ -122,6 +203,18 @@ void Generation::on_text(size_t index, TextEvent event) {
   if (rows_[index].ended) return;
   if (auto* delta = std::get_if<TextDelta>(&event)) {
     plan_.writer->text(index, delta->text, delta->draws);
+    if (plan_.may_force) {
+      if (const auto text = plan_.writer->forced(index); !text.empty()) return redirect(index, text);
+    }
+    if (!over_ && plan_.writer->satisfied(index)) {
+      Row& row = rows_[index];
+      row.handle.cancel();
+      TextEnd end;
+      end.finish = "stop";
+      end.timings = row.timings;
+      end.seed = row.seed;
+      end_row(index, end);
+    }
   } else if (auto* scored = std::get_if<Scored>(&event)) {
     plan_.writer->scored(index, scored->tokens);
   } else if (auto* end = std::get_if<TextEnd>(&event)) {
@@ -138,15 +231,18 @@ void Generation::end_row(size_t index, TextEnd& end) {
     return fail_all({503, "unavailable_error", "the server is shutting down", std::nullopt});
   }
   row.ended = true;
+  leave_slot(index);
   if (!end.stop_string.empty()) row.handle.cancel();
   auto& t = row.figures.timings;
   t.cache_n = end.timings.cached_tokens;
   t.predicted_n = row.generated;
   t.prompt_n = end.timings.prompt_tokens - end.timings.cached_tokens;
   t.prompt_ms = end.timings.prompt_ms;
-  t.predicted_ms = end.timings.decode_ms;
+  t.predicted_ms = end.timings.decode_ms + row.earlier_ms;
   service_.metrics().queue_wait.observe(end.timings.queue_ms / 1e3);
   row.figures.finish = end.finish;
+  row.figures.stop_string = end.stop_string;
+  row.figures.prompt_tokens = end.timings.prompt_tokens;
   row.figures.seed = end.seed;
   if (!end.text.empty() || !end.draws.empty()) plan_.writer->text(index, end.text, end.draws);
   plan_.writer->end(index, row.figures);
@@ -186,19 +282,27 @@ void Generation::fail_all(const ApiError& error) {
   cancel_rows();
   if (error.type == "server_timeout") service_.metrics().cancelled.add({"no progress"});
   if (!exchange_->answered()) {
-    exchange_->respond(router_.error_response(error));
+    exchange_->respond(router_.error_response(error, exchange_->request()));
   } else if (exchange_->streaming()) {
-    service_.metrics().errors.add({error.type});
-    exchange_->write(sse_event(print_error(error)));
+    const std::string own = plan_.writer->error_event(error);
+    const std::string usual = router_.error_event(error, exchange_->request());
+    exchange_->write(own.empty() ? usual : own);
     exchange_->close_stream();
   }
   conclude("error: " + error.message, error.status);
 }
 
 void Generation::cancel_rows() {
-  for (auto& row : rows_) {
-    if (row.submitted) row.handle.cancel();
+  for (size_t i = 0; i < rows_.size(); ++i) {
+    if (rows_[i].submitted) rows_[i].handle.cancel();
+    leave_slot(i);
   }
+}
+
+void Generation::leave_slot(size_t index) {
+  Row& row = rows_[index];
+  if (row.slot >= 0) service_.slots().give_back(row.slot);
+  row.slot = -1;
 }
 
 void Generation::conclude(const std::string& finish, int status) {
@@ -213,9 +317,11 @@ void Generation::conclude(const std::string& finish, int status) {
   }
   const double seconds = seconds_between(first, now);
   const HttpRequest& request = exchange_->request();
-  log::info("server", "{} {} model={} key={} status={} tokens={}/{}/{} first={:.0f}ms rate={:.1f}/s finish={}",
-            request.id, request.route, service_.options().model_id, request.key_label.empty() ? "-" : request.key_label,
-            status, plan_.prompt_tokens, cached, generated, generated ? milliseconds_between(started_, first) : 0.0,
+  log::info("server",
+            "{} {} model={} key={} status={} tokens={}/{}/{} first={:.0f}ms rate={:.1f}/s finish={}",
+            request.id, request.route, service_.options().model_id,
+            request.key_label.empty() ? "-" : request.key_label, status, plan_.prompt_tokens, cached,
+            generated, generated ? milliseconds_between(started_, first) : 0.0,
             generated > 1 && seconds > 0 ? (generated - 1) / seconds : 0.0, finish);
 }
 

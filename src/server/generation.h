@@ -1,6 +1,6 @@
-// The rows of one HTTP request, from submission to the last token: events come from the model thread, text goes to
-// a writer that knows the wire format.
-// Owner: the engine's sinks and posted events keep it alive. Thread: the exchange's executor.
+// The rows of one HTTP request, from submission to the last token: events come from the model thread, text
+// goes to a writer that knows the wire format. Owner: the engine's sinks and posted events keep it alive.
+// Thread: the exchange's executor.
 #pragma once
 
 #include <memory>
@@ -19,7 +19,10 @@ namespace mlxcel {
 /// What a row came to.
 struct RowFigures {
   openai::TimingFigures timings;
-  std::string finish;          // stop, length
+  std::string finish;       // stop, length
+  std::string stop_string;  // which one ended it
+  int prompt_tokens = 0;
+  int slot = 0;
   uint32_t seed = 0;
 };
 
@@ -31,7 +34,15 @@ class AnswerWriter {
   virtual void begin() = 0;
   virtual void scored(size_t row, const std::vector<Draw>& prompt_tokens) = 0;
   virtual void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) = 0;
+  /// The row has its slot; comes before its first text.
+  virtual void placed(size_t, int) {}
   virtual void end(size_t row, const RowFigures& figures) = 0;
+  /// True when a row need not go on; asked after its text().
+  virtual bool satisfied(size_t) const { return false; }
+  /// Text that the model must go on from, as if it had written it (the end of a thought); asked after text().
+  virtual std::string forced(size_t) { return ""; }
+  /// The bytes that tell of an error inside an open stream; empty: the API's usual ones.
+  virtual std::string error_event(const ApiError&) { return ""; }
   /// After the last row's end.
   virtual void finish(const openai::Usage& usage, const openai::TimingFigures& totals) = 0;
 };
@@ -40,8 +51,10 @@ class Generation : public std::enable_shared_from_this<Generation> {
  public:
   struct Plan {
     std::vector<Request> rows;
-    int prompt_tokens = 0;            // of all prompts, each counted once
+    int prompt_tokens = 0;  // of all prompts, each counted once
     std::vector<std::string> stops;
+    bool may_force = false;          // keep what forced() needs
+    std::vector<std::string> marks;  // special tokens that appear in the text all the same
     std::unique_ptr<AnswerWriter> writer;
   };
   /// Submits every row or none: a throw leaves nothing behind.
@@ -50,14 +63,18 @@ class Generation : public std::enable_shared_from_this<Generation> {
 
  private:
   struct Row;
-  Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange, Plan plan);
+  Generation(const Router& router, std::shared_ptr<Engine> engine, std::shared_ptr<Exchange> exchange,
+             Plan plan);
   void submit();
-  void on_event(size_t row, Event event, TimePoint at);
+  void submit_row(Engine& engine, size_t row, Request request);
+  void redirect(size_t row, const std::string& text);
+  void on_event(size_t row, int epoch, Event event, TimePoint at);
   void on_text(size_t row, TextEvent event);
   void end_row(size_t row, TextEnd& end);
   void abort(const std::string& reason);
   void fail_all(const ApiError& error);
   void cancel_rows();
+  void leave_slot(size_t row);
   void conclude(const std::string& finish, int status);
 
   const Router& router_;
@@ -73,6 +90,12 @@ class Generation : public std::enable_shared_from_this<Generation> {
  public:
   ~Generation();
 };
+
+/// What headers and fields say about caching, order and loops.
+void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
+               Request& row);
+/// A number for choices that share a prompt.
+uint64_t next_group();
 
 /// 400 where the prompt does not fit the window; clamps the cap to the room that is left.
 void fit_window(Request& request, int context, const std::string& param);

@@ -1,6 +1,7 @@
 // What a route sees of HTTP: plain structs, and the exchange through which it answers. No sockets here.
 // Owner: the connection owns the exchange; a route keeps it alive by its shared_ptr.
-// Thread: an exchange's members run on its connection's executor, but for post(), which may be called anywhere.
+// Thread: an exchange's members run on its connection's executor, but for post(), which may be called
+// anywhere.
 #pragma once
 
 #include <functional>
@@ -14,17 +15,21 @@ namespace mlxcel {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
 
+/// Whose error shape and rules a route follows.
+enum class Dialect { openai, anthropic, ollama };
+
 struct HttpRequest {
   std::string method;
-  std::string target;             // as sent
-  std::string path;               // target without query, percent-decoded
-  std::string query;              // after '?', as sent
-  HttpHeaders headers;            // names in lower case, in order
+  std::string target;   // as sent
+  std::string path;     // target without query, percent-decoded
+  std::string query;    // after '?', as sent
+  HttpHeaders headers;  // names in lower case, in order
   std::string body;
-  std::string id;                 // X-Request-Id of the answer
-  std::string key_label;          // first eight hex digits of the key's SHA-256; empty without keys
-  std::string route;              // the pattern that matched, for metrics and logs
-  bool logged = false;            // somebody else writes this request's log line
+  std::string id;         // X-Request-Id of the answer
+  std::string key_label;  // first eight hex digits of the key's SHA-256; empty without keys
+  std::string route;      // the pattern that matched, for metrics and logs
+  Dialect dialect = Dialect::openai;
+  bool logged = false;  // somebody else writes this request's log line
 
   /// The first value of a header (lower-case name), or empty.
   std::string_view header(std::string_view name) const;
@@ -55,11 +60,11 @@ class Exchange {
   virtual void open_stream(HttpResponse head, int ping_seconds) = 0;
   virtual void write(std::string bytes) = 0;
   virtual void close_stream() = 0;
-  virtual bool answered() const = 0;    // respond() or open_stream() was called
-  virtual bool streaming() const = 0;   // a stream is open
+  virtual bool answered() const = 0;   // respond() or open_stream() was called
+  virtual bool streaming() const = 0;  // a stream is open
 
-  /// Called at most once, when nobody waits for the answer any more ("client disconnected", "reader too slow", …):
-  /// whatever is written then is dropped. With "shutdown" the last words are still sent.
+  /// Called at most once, when nobody waits for the answer any more ("client disconnected", "reader too
+  /// slow", …): whatever is written then is dropped. With "shutdown" the last words are still sent.
   virtual void on_abort(std::function<void(const std::string& reason)> handler) = 0;
   /// From now on, no call of progress() for `seconds` calls `handler` once. 0: off.
   virtual void watch_progress(double seconds, std::function<void()> handler) = 0;

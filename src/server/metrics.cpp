@@ -41,7 +41,8 @@ std::string escape_label(const std::string& value) {
   return out;
 }
 
-Histogram::Histogram(std::vector<double> bounds) : bounds_(std::move(bounds)), counts_(bounds_.size() + 1, 0) {}
+Histogram::Histogram(std::vector<double> bounds)
+    : bounds_(std::move(bounds)), counts_(bounds_.size() + 1, 0) {}
 
 void Histogram::observe(double value) {
   const auto bucket = std::lower_bound(bounds_.begin(), bounds_.end(), value) - bounds_.begin();
@@ -59,8 +60,8 @@ void Histogram::print(std::string& out, const std::string& name, const std::stri
     running += counts_[i];
     fmt::format_to(std::back_inserter(out), "{}_bucket{{le=\"{}\"}} {}\n", name, bounds_[i], running);
   }
-  fmt::format_to(std::back_inserter(out), "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name, total_,
-                 sum_);
+  fmt::format_to(std::back_inserter(out), "{0}_bucket{{le=\"+Inf\"}} {1}\n{0}_sum {2}\n{0}_count {1}\n", name,
+                 total_, sum_);
 }
 
 void LabelledCounter::add(const std::vector<std::string>& values, uint64_t count) {
@@ -82,7 +83,8 @@ void LabelledCounter::print(std::string& out, const std::string& name, const std
   for (const auto& [values, count] : counts_) {
     out += name + "{";
     for (size_t i = 0; i < labels_.size(); ++i) {
-      fmt::format_to(std::back_inserter(out), "{}{}=\"{}\"", i ? "," : "", labels_[i], escape_label(values.at(i)));
+      fmt::format_to(std::back_inserter(out), "{}{}=\"{}\"", i ? "," : "", labels_[i],
+                     escape_label(values.at(i)));
     }
     fmt::format_to(std::back_inserter(out), "}} {}\n", count);
   }
@@ -112,7 +114,8 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
       return seconds > 0 ? static_cast<double>(now - before) / seconds : 0.0;
     };
     scalar(out, "llamacpp:prompt_tokens_total", "Prompt tokens processed.", "counter", stats->prompt_tokens);
-    scalar(out, "llamacpp:prompt_seconds_total", "Seconds spent on prompts.", "counter", stats->prompt_seconds);
+    scalar(out, "llamacpp:prompt_seconds_total", "Seconds spent on prompts.", "counter",
+           stats->prompt_seconds);
     scalar(out, "llamacpp:tokens_predicted_total", "Tokens generated.", "counter", stats->generated_tokens);
     scalar(out, "llamacpp:tokens_predicted_seconds_total", "Seconds spent generating.", "counter",
            stats->decode_seconds);
@@ -120,8 +123,9 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
     scalar(out, "llamacpp:n_decode_total", "Engine steps.", "counter", stats->steps);
     scalar(out, "llamacpp:prompt_tokens_seconds", "Prompt tokens a second since the last scrape.", "gauge",
            rate(stats->prompt_tokens, since.prompt_tokens, stats->prompt_seconds - since.prompt_seconds));
-    scalar(out, "llamacpp:predicted_tokens_seconds", "Generated tokens a second since the last scrape.", "gauge",
-           rate(stats->generated_tokens, since.generated_tokens, stats->decode_seconds - since.decode_seconds));
+    scalar(
+        out, "llamacpp:predicted_tokens_seconds", "Generated tokens a second since the last scrape.", "gauge",
+        rate(stats->generated_tokens, since.generated_tokens, stats->decode_seconds - since.decode_seconds));
     scalar(out, "llamacpp:requests_processing", "Requests running.", "gauge", stats->running);
     scalar(out, "llamacpp:requests_deferred", "Requests waiting.", "gauge", stats->waiting);
     scalar(out, "mlxcel_batch_rows", "Rows of the last step.", "gauge", stats->step_rows);
@@ -129,8 +133,34 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
     scalar(out, "mlxcel_queue_depth", "Requests waiting for a slot.", "gauge", stats->waiting);
     scalar(out, "mlxcel_batch_mixed_steps_total", "Steps that carried prompts and decodes.", "counter",
            stats->mixed_steps);
+    scalar(out, "llamacpp:spec_decode_num_draft_tokens_total", "Tokens drafted.", "counter", stats->drafted);
+    scalar(out, "llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.",
+           "counter", stats->accepted);
+    scalar(out, "llamacpp:spec_decode_num_drafts_total", "Drafts.", "counter", stats->draft_rounds);
+    scalar(out, "mlxcel_preemptions_total", "Rows put back in the queue.", "counter", stats->preemptions);
+    scalar(out, "mlxcel_prompt_cache_hits_total", "Prompts that found a kept prefix.", "counter",
+           stats->cache_hits);
+    scalar(out, "mlxcel_prompt_cache_misses_total", "Prompts that found none.", "counter",
+           stats->cache_misses);
+    scalar(out, "mlxcel_prompt_cache_tokens_reused_total", "Prompt tokens not evaluated again.", "counter",
+           stats->cache_tokens_reused);
+    head(out, "mlxcel_prompt_cache_evictions_total", "Kept prefixes that had to go.", "counter");
+    fmt::format_to(std::back_inserter(out), "mlxcel_prompt_cache_evictions_total{{reason=\"capacity\"}} {}\n",
+                   stats->cache_evictions);
+    scalar(out, "mlxcel_prompt_cache_disk_hits_total", "Prefixes read from disk.", "counter",
+           stats->disk_hits);
+    scalar(out, "mlxcel_prompt_cache_disk_misses_total", "Prefixes looked for on disk in vain.", "counter",
+           stats->disk_misses);
+    scalar(out, "mlxcel_prompt_cache_disk_corrupt_total", "Damaged files removed.", "counter",
+           stats->disk_corrupt);
+    scalar(out, "mlxcel_prompt_cache_disk_writes_total", "Prefixes written to disk.", "counter",
+           stats->disk_writes);
+    head(out, "mlxcel_prompt_cache_bytes", "Bytes of kept prefixes.", "gauge");
+    fmt::format_to(std::back_inserter(out), "mlxcel_prompt_cache_bytes{{store=\"memory\"}} {}\n",
+                   stats->cache_bytes);
     head(out, "mlxcel_kv_pool_blocks", "Pages of the KV pool.", "gauge");
-    fmt::format_to(std::back_inserter(out), "mlxcel_kv_pool_blocks{{state=\"free\"}} {}\n", stats->pages_free);
+    fmt::format_to(std::back_inserter(out), "mlxcel_kv_pool_blocks{{state=\"free\"}} {}\n",
+                   stats->pages_free);
     fmt::format_to(std::back_inserter(out), "mlxcel_kv_pool_blocks{{state=\"used\"}} {}\n",
                    stats->pages_total - stats->pages_free);
   }

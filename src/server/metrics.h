@@ -52,18 +52,20 @@ class Metrics {
   LabelledCounter refused{{"reason"}};
   Histogram first_token, token_gap, request_seconds, queue_wait;
   std::atomic<int> connections{0};
-  std::atomic<int64_t> longest{0};        // tokens of the longest sequence seen
+  std::atomic<int64_t> longest{0};  // tokens of the longest sequence seen
   std::atomic<int64_t> start_unix{0};
 
   void saw_sequence(int64_t tokens);
 
-  struct Labels { std::string version, mlx, backend, id, family, kv_mode; };
+  struct Labels {
+    std::string version, mlx, backend, id, family, kv_mode;
+  };
   /// `stats` absent while the model loads.
   std::string print(const EngineStats* stats, const Labels& labels);
 
  private:
   std::mutex scrape_mutex_;
-  EngineStats last_;                      // at the scrape before, for rates
+  EngineStats last_;  // at the scrape before, for rates
 };
 
 std::string escape_label(const std::string& value);

@@ -3,9 +3,12 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
+
+#include "sample/params.h"
 
 namespace mlxcel {
 
@@ -22,14 +25,21 @@ struct ServerLimits {
   double body_seconds = 30;                 // plus one for every 16 KiB that came
   double io_seconds = 3600;                 // --timeout: one write that does not move
   double handshake_seconds = 10;
-  double drain_seconds = 30;                // after SIGTERM
-  double decode_seconds = 600;              // --decode-timeout: between two tokens
-  size_t blocking_jobs = 12;                // embeddings running and waiting
+  double drain_seconds = 30;    // after SIGTERM
+  double decode_seconds = 600;  // --decode-timeout: between two tokens
+  size_t blocking_jobs = 12;    // embeddings running and waiting
+};
+
+/// Of what is kept in memory for later requests.
+struct StoreLimits {
+  size_t entries = 1024;
+  size_t bytes = size_t{256} << 20;
+  double seconds = 3600;
 };
 
 struct TransportOptions {
-  std::string host = "127.0.0.1";           // ends in .sock: a Unix socket
-  int port = 8080;                          // 0: a free one
+  std::string host = "127.0.0.1";  // ends in .sock: a Unix socket
+  int port = 8080;                 // 0: a free one
   bool reuse_port = false;
   int threads = -1;                         // -1: automatic
   std::string tls_cert_file, tls_key_file;  // both or neither
@@ -38,40 +48,61 @@ struct TransportOptions {
 };
 
 struct AccessOptions {
-  std::vector<std::string> keys;            // empty: open
+  std::vector<std::string> keys;  // empty: open
   std::string cors_origins = "*";
   std::string cors_methods = "GET, POST, DELETE, OPTIONS";
   std::string cors_headers = "*";
   bool cors_credentials = true;
-  std::vector<std::string> allowed_origins; // exact; empty: no check
+  std::vector<std::string> allowed_origins;  // exact; empty: no check
 };
 
 /// Flags that stand between a request's field and the checkpoint's own value.
 struct SamplingFlags {
   std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-  std::optional<int> top_k, repeat_last_n;
+  std::optional<float> typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
+  std::optional<float> dynatemp_range, dynatemp_exponent, mirostat_tau, mirostat_eta, adaptive_target,
+      adaptive_decay;
+  std::optional<int> top_k, repeat_last_n, dry_allowed_length, dry_penalty_last_n, mirostat;
+  std::optional<std::vector<std::string>> dry_breakers;
+  std::optional<std::vector<Stage>> samplers;
+  std::map<int32_t, float> logit_bias;
   std::optional<uint32_t> seed;
   bool ignore_eos = false;
 };
 
 struct ServiceOptions {
-  std::string model_id;                     // what `model` says in answers
-  std::vector<std::string> aliases;         // accepted as well
+  std::string model_id;              // what `model` says in answers
+  std::vector<std::string> aliases;  // accepted as well
   std::vector<std::string> tags;
   std::string api_prefix;
-  std::string mlx_version;                  // for metrics
+  std::string store_root;   // of models on disk, for lists; empty: the usual place
+  std::string mlx_version;  // for metrics
   SamplingFlags sampling;
-  std::vector<std::string> reverse_prompts; // server-wide stop strings
-  int predict = -1;                         // default output cap
+  std::vector<std::string> reverse_prompts;  // server-wide stop strings
+  int predict = -1;                          // default output cap
   int ping_seconds = 30;
   bool metrics = false;
-  bool special = false;                     // special tokens appear in the text
+  bool props = false;  // POST /props
+  bool slots = true;   // GET /slots
+  int parallel = 4;
+  std::string model_path;
+  std::string device;  // as the banner says
+  bool embeddings_only = false, reranking_only = false;
+  bool special = false;  // special tokens appear in the text
   bool prefill_assistant = true;
-  std::string chat_template;                // text; empty: the model's
-  std::string chat_template_kwargs;         // JSON object; the request's win
+  bool prompt_cache = true;                   // prefixes are kept, unless a request says no
+  std::string reasoning_format = "auto";      // none, deepseek, deepseek-legacy, auto
+  std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no
+  int reasoning_budget = -1;                  // thinking tokens; -1: no limit
+  std::string reasoning_budget_message;       // before the end of a thought that was cut
+  bool skip_chat_parsing = false;             // everything goes to the content
+  std::string chat_template;                  // text; empty: the model's
+  std::string chat_template_kwargs;           // JSON object; the request's win
+  StoreLimits responses;
+  StoreLimits conversations{256, size_t{64} << 20, 3600};
   AccessOptions access;
   ServerLimits limits;
-  int max_rows = 0;                         // parallel rows plus queue places
+  int max_rows = 0;  // parallel rows plus queue places
 };
 
 }  // namespace mlxcel

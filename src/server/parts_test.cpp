@@ -13,7 +13,8 @@ namespace {
 using Status = RequestParser::Status;
 
 /// Feeds `text` in pieces of `step` bytes; returns the refusal's status, 0 when done, -1 when more is needed.
-int feed(const std::string& text, size_t step, HttpRequest& request, const ServerLimits& limits = {}, std::string* rest = nullptr) {
+int feed(const std::string& text, size_t step, HttpRequest& request, const ServerLimits& limits = {},
+         std::string* rest = nullptr) {
   RequestParser parser(limits);
   std::string input;
   bool in_body = false;
@@ -39,7 +40,8 @@ int feed(const std::string& text, size_t step, HttpRequest& request, const Serve
 
 TEST(RequestParser, ReadsInPiecesOfAnySize) {
   const std::string text =
-      "POST /v1/x%20y?a=b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-Y:  z \r\n\r\nhelloGET / HTTP/1.1\r\n";
+      "POST /v1/x%20y?a=b HTTP/1.1\r\nHost: h\r\nContent-Length: 5\r\nX-Y:  z \r\n\r\nhelloGET / "
+      "HTTP/1.1\r\n";
   for (size_t step = 1; step < 40; ++step) {
     HttpRequest request;
     std::string rest;
@@ -55,7 +57,8 @@ TEST(RequestParser, ReadsInPiecesOfAnySize) {
 
 TEST(RequestParser, ReadsChunks) {
   const std::string text =
-      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\n3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: x\r\n\r\nrest";
+      "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: "
+      "chunked\r\n\r\n3;ext=1\r\nabc\r\nA\r\n0123456789\r\n0\r\nT: x\r\n\r\nrest";
   for (size_t step : {1u, 2u, 7u, 500u}) {
     HttpRequest request;
     std::string rest;
@@ -67,17 +70,17 @@ TEST(RequestParser, ReadsChunks) {
 
 TEST(RequestParser, RefusesBadFraming) {
   const std::string head = "POST / HTTP/1.1\r\nHost: h\r\n";
-  for (const std::string& text : {
-           head + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
-           head + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
-           head + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", head + "Content-Length: +3\r\n\r\nabc",
-           head + "Content-Length: 3, 4\r\n\r\nabc", head + "Content-Length: 99999999999999999999999\r\n\r\n",
-           head + "Transfer-Encoding: chunked\r\n\r\nG\r\n", head + "Transfer-Encoding: chunked\r\n\r\n-1\r\n",
-           std::string("POST / HTTP/1.1\r\n\r\n"),
-           head + "Host: g\r\n\r\n", std::string("GET /\x01 HTTP/1.1\r\nHost: h\r\n\r\n"),
-           std::string("GET /%4 HTTP/1.1\r\nHost: h\r\n\r\n"), std::string("GET /%00 HTTP/1.1\r\nHost: h\r\n\r\n"),
-           std::string("GET x HTTP/1.1\r\nHost: h\r\n\r\n"),
-           head + "A b: c\r\n\r\n", head + ": c\r\n\r\n", head + "A: \x01\r\n\r\n"}) {
+  for (const std::string& text :
+       {head + "Content-Length: 3\r\nTransfer-Encoding: chunked\r\n\r\n0\r\n\r\n",
+        head + "Transfer-Encoding: chunked\r\nContent-Length: 3\r\n\r\n0\r\n\r\n",
+        head + "Content-Length: 3\r\nContent-Length: 4\r\n\r\nabcd", head + "Content-Length: +3\r\n\r\nabc",
+        head + "Content-Length: 3, 4\r\n\r\nabc", head + "Content-Length: 99999999999999999999999\r\n\r\n",
+        head + "Transfer-Encoding: chunked\r\n\r\nG\r\n", head + "Transfer-Encoding: chunked\r\n\r\n-1\r\n",
+        std::string("POST / HTTP/1.1\r\n\r\n"), head + "Host: g\r\n\r\n",
+        std::string("GET /\x01 HTTP/1.1\r\nHost: h\r\n\r\n"),
+        std::string("GET /%4 HTTP/1.1\r\nHost: h\r\n\r\n"),
+        std::string("GET /%00 HTTP/1.1\r\nHost: h\r\n\r\n"), std::string("GET x HTTP/1.1\r\nHost: h\r\n\r\n"),
+        head + "A b: c\r\n\r\n", head + ": c\r\n\r\n", head + "A: \x01\r\n\r\n"}) {
     for (size_t step : {1u, 1000u}) {
       HttpRequest request;
       EXPECT_GE(feed(text, step, request), 400) << text;
@@ -102,12 +105,17 @@ TEST(RequestParser, BoundsHeaderAndBody) {
   limits.header_bytes = 1024;
   limits.body_bytes = 10;
   HttpRequest request;
-  EXPECT_EQ(feed("GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(2000, 'a') + "\r\n\r\n", 100, request, limits), 431);
-  EXPECT_EQ(feed("GET /" + std::string(2000, 'a') + " HTTP/1.1\r\nHost: h\r\n\r\n", 100, request, limits), 431);
+  EXPECT_EQ(
+      feed("GET / HTTP/1.1\r\nHost: h\r\nX: " + std::string(2000, 'a') + "\r\n\r\n", 100, request, limits),
+      431);
+  EXPECT_EQ(feed("GET /" + std::string(2000, 'a') + " HTTP/1.1\r\nHost: h\r\n\r\n", 100, request, limits),
+            431);
   EXPECT_EQ(feed("GET /" + std::string(9000, 'a') + " HTTP/1.1\r\nHost: h\r\n\r\n", 5000, request), 431);
   const std::string head = "POST / HTTP/1.1\r\nHost: h\r\n";
   EXPECT_EQ(feed(head + "Content-Length: 11\r\n\r\nabc", 1000, request, limits), 413);
-  EXPECT_EQ(feed(head + "Transfer-Encoding: chunked\r\n\r\n8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n", 1000, request, limits), 413);
+  EXPECT_EQ(feed(head + "Transfer-Encoding: chunked\r\n\r\n8\r\n01234567\r\n8\r\n01234567\r\n0\r\n\r\n", 1000,
+                 request, limits),
+            413);
   HttpRequest fits;
   EXPECT_EQ(feed(head + "Content-Length: 10\r\n\r\n0123456789", 3, fits, limits), 0);
   EXPECT_EQ(fits.body.size(), 10u);
@@ -122,8 +130,10 @@ TEST(Access, SplitsKeyLists) {
 }
 
 TEST(Access, KnowsOrigins) {
-  for (const char* good : {"http://a", "https://a.example:8080", "http://[::1]:80", "tauri://localhost"}) EXPECT_TRUE(is_origin(good)) << good;
-  for (const char* bad : {"", "a", "http://", "://a", "http://a/", "http://a b", "http://a:", "http://a:x", "http://u@a", "http://a,http://b", "http://a\r\nX: y"})
+  for (const char* good : {"http://a", "https://a.example:8080", "http://[::1]:80", "tauri://localhost"})
+    EXPECT_TRUE(is_origin(good)) << good;
+  for (const char* bad : {"", "a", "http://", "://a", "http://a/", "http://a b", "http://a:", "http://a:x",
+                          "http://u@a", "http://a,http://b", "http://a\r\nX: y"})
     EXPECT_FALSE(is_origin(bad)) << bad;
 }
 
@@ -212,7 +222,8 @@ TEST(Metrics, PrintsPrometheusText) {
   EXPECT_NE(text.find("mlxcel_time_to_first_token_seconds_bucket{le=\"+Inf\"} 2\n"), std::string::npos);
   EXPECT_NE(text.find("mlxcel_kv_pool_blocks{state=\"used\"} 3\n"), std::string::npos);
   const auto again = metrics.print(&stats, {});
-  EXPECT_NE(again.find("llamacpp:predicted_tokens_seconds 0\n"), std::string::npos);  // nothing since the last scrape
+  EXPECT_NE(again.find("llamacpp:predicted_tokens_seconds 0\n"),
+            std::string::npos);  // nothing since the last scrape
   EXPECT_EQ(metrics.print(nullptr, {}).find("llamacpp:"), std::string::npos);
 }
 
@@ -243,8 +254,11 @@ TEST(Router, AdmitsAndRefuses) {
   EXPECT_EQ(status("GET", "/nothing", key), 404);
   EXPECT_EQ(status("PUT", "/v1/chat/completions", key), 405);
   EXPECT_EQ(status("OPTIONS", "/v1/chat/completions", {}), 204);
-  EXPECT_EQ(status("POST", "/v1/completions", {{"x-api-key", "secret"}, {"content-type", "text/plain"}}), 415);
-  EXPECT_EQ(status("POST", "/v1/completions", {{"x-api-key", "secret"}, {"content-type", "APPLICATION/JSON; charset=utf-8"}}), 0);
+  EXPECT_EQ(status("POST", "/v1/completions", {{"x-api-key", "secret"}, {"content-type", "text/plain"}}),
+            415);
+  EXPECT_EQ(status("POST", "/v1/completions",
+                   {{"x-api-key", "secret"}, {"content-type", "APPLICATION/JSON; charset=utf-8"}}),
+            0);
   service.set_state(Service::State::draining);
   EXPECT_EQ(status("POST", "/v1/completions", key), 503);
 }

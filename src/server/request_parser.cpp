@@ -111,9 +111,11 @@ RequestParser::Result RequestParser::header(std::string_view input, HttpRequest&
     request.headers.emplace_back(std::move(name), std::string(field.value()));
   }
   if (request.target.size() > kMaxTarget) return refusal(431, "the request target is too long");
-  if (message.version() != 11 && message.version() != 10) return refusal(505, "expected HTTP/1.1 or HTTP/1.0");
+  if (message.version() != 11 && message.version() != 10)
+    return refusal(505, "expected HTTP/1.1 or HTTP/1.0");
   if (!split_target(request)) return refusal(400, "malformed HTTP: bad request target");
-  if (hosts > 1 || (hosts == 0 && message.version() == 11)) return refusal(400, "expected exactly one Host header");
+  if (hosts > 1 || (hosts == 0 && message.version() == 11))
+    return refusal(400, "expected exactly one Host header");
   const auto encoding = request.header("transfer-encoding");
   if (!encoding.empty() && !message.chunked()) {
     return refusal(501, "Transfer-Encoding: only chunked is understood");
@@ -138,7 +140,8 @@ RequestParser::Result RequestParser::body(std::string_view input, HttpRequest& r
   Result out;
   while (!parser.is_done()) {
     if (out.used == input.size()) return out;
-    const size_t used = parser.put(boost::asio::buffer(input.data() + out.used, input.size() - out.used), error);
+    const size_t used =
+        parser.put(boost::asio::buffer(input.data() + out.used, input.size() - out.used), error);
     out.used += used;
     if (error == http::error::need_more) return out;
     if (error) return explain(error, *limits_);

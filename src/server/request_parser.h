@@ -1,6 +1,6 @@
-// Bytes to requests: Beast's incremental HTTP/1 parser behind a narrow door. Strict about framing (one length, no
-// length beside chunks, CRLF), bounded in header and body.
-// Owner: one per request on a connection. Thread: one.
+// Bytes to requests: Beast's incremental HTTP/1 parser behind a narrow door. Strict about framing (one
+// length, no length beside chunks, CRLF), bounded in header and body. Owner: one per request on a connection.
+// Thread: one.
 #pragma once
 
 #include <cstddef>
@@ -21,8 +21,8 @@ class RequestParser {
   enum class Status { need_more, done, refused };
   struct Result {
     Status status = Status::need_more;
-    size_t used = 0;         // bytes taken from the front of the input
-    int refusal = 400;       // HTTP status, when refused
+    size_t used = 0;    // bytes taken from the front of the input
+    int refusal = 400;  // HTTP status, when refused
     std::string message;
   };
   /// Until done: method, target and headers stand in `request`.

@@ -27,17 +27,23 @@ class Router {
   /// The same, without a key.
   void add_public(const std::string& method, const std::string& path, Handler handler);
 
-  /// Header only, before the body is read: an answer where the request ends here (401, 403, 404, 405, 415, …).
+  /// Header only, before the body is read: an answer where the request ends here (401, 403, 404, 405, 415,
+  /// …).
   std::optional<HttpResponse> admit(HttpRequest& request) const;
   /// Runs the handler; whatever it throws becomes an answer, or an error event in an open stream.
   void handle(const std::shared_ptr<Exchange>& exchange) const;
 
   /// The exception in flight as an answer; only inside a catch block.
   ApiError error_in_flight() const;
-  /// An error answer; counts it.
-  HttpResponse error_response(const ApiError& error) const;
+  /// An error answer in the shape of the request's API; counts it.
+  HttpResponse error_response(const ApiError& error, const HttpRequest& request) const;
+  /// The same inside an open stream: the bytes to send before it closes.
+  std::string error_event(const ApiError& error, const HttpRequest& request) const;
   /// X-Request-Id and CORS; counts the request. Every answer passes here once.
   void finish(const HttpRequest& request, HttpResponse& response) const;
+
+  /// Method and path of every route, in the order they were added.
+  std::vector<std::pair<std::string, std::string>> table() const;
 
   Service& service() const { return service_; }
 
@@ -63,10 +69,17 @@ void add_metrics_routes(Router& router);
 void add_chat_routes(Router& router);
 void add_completion_routes(Router& router);
 void add_embedding_routes(Router& router);
+void add_message_routes(Router& router);
+void add_ollama_chat_routes(Router& router);
+void add_ollama_model_routes(Router& router);
+void add_native_routes(Router& router);
+void add_native_completion_routes(Router& router);
+void add_response_routes(Router& router);
+void add_stream_routes(Router& router);
 
 /// X-Mlxcel-Ignored-Fields of an answer.
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names);
-/// Refuses headers whose wish cannot be granted yet: X-Conversation-Id, X-Priority other than normal.
+/// Refuses headers whose wish cannot be granted.
 void check_wishes(const HttpRequest& request);
 
 }  // namespace mlxcel

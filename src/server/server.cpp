@@ -51,7 +51,11 @@ int thread_count(int wanted) {
 }  // namespace
 
 struct Server::Impl {
-  Impl(const Router& router, TransportOptions o) : options(std::move(o)), hub(router, options.limits), control(asio::make_strand(io)), failure_timer(control) {}
+  Impl(const Router& router, TransportOptions o)
+      : options(std::move(o)),
+        hub(router, options.limits),
+        control(asio::make_strand(io)),
+        failure_timer(control) {}
 
   TransportOptions options;
   asio::io_context io;
@@ -85,7 +89,8 @@ struct Server::Impl {
 void Server::Impl::bind_tcp() {
   error_code error;
   tcp::resolver resolver(io);
-  const auto results = resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
+  const auto results =
+      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
   if (error || results.empty()) fail_param("--host", "--host {}: {}", options.host, error.message());
   const tcp::endpoint endpoint = *results.begin();
   auto check = [&](const char* step) {
@@ -108,13 +113,14 @@ void Server::Impl::bind_tcp() {
   check("listen on");
   bound_port = tcp_acceptor->local_endpoint().port();
   const bool v6 = options.host.find(':') != std::string::npos;
-  bound = fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", v6 ? "[" : "", options.host, v6 ? "]" : "", bound_port);
+  bound = fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", v6 ? "[" : "", options.host, v6 ? "]" : "",
+                      bound_port);
 }
 
 void Server::Impl::bind_local() {
   const std::string& path = options.host;
   error_code error;
-  struct stat info {};
+  struct stat info{};
   if (::lstat(path.c_str(), &info) == 0) {
     if (!S_ISSOCK(info.st_mode)) fail_param("--host", "--host {}: exists and is not a socket", path);
     LocalProtocol::socket probe(io);
@@ -137,8 +143,8 @@ template <class Acceptor>
 awaitable<void> Server::Impl::accept_loop(Acceptor& acceptor) {
   for (;;) {
     error_code error;
-    auto socket =
-        co_await acceptor.async_accept(asio::make_strand(io), asio::redirect_error(asio::use_awaitable, error));
+    auto socket = co_await acceptor.async_accept(asio::make_strand(io),
+                                                 asio::redirect_error(asio::use_awaitable, error));
     if (!acceptor.is_open() || error == asio::error::operation_aborted) co_return;
     if (error) {
       // Out of descriptors or a client that left at once: neither ends the listener.
@@ -271,7 +277,8 @@ bool Server::wait() {
     s.changed.wait(lock, [&] { return s.draining; });
   }
   if (!s.hub.wait_empty(s.options.limits.drain_seconds)) {
-    log::warn("server", "{} connections still busy after {:g} s: cut", s.hub.size(), s.options.limits.drain_seconds);
+    log::warn("server", "{} connections still busy after {:g} s: cut", s.hub.size(),
+              s.options.limits.drain_seconds);
     s.hub.cut_all("shutdown");
     s.hub.wait_empty(5);
   }

@@ -1,4 +1,5 @@
-// The server over real sockets with handlers of the test's own: framing, time limits, leaving clients, draining.
+// The server over real sockets with handlers of the test's own: framing, time limits, leaving clients,
+// draining.
 #include "server/server.h"
 
 #include <arpa/inet.h>
@@ -22,7 +23,8 @@ class Client {
     address.sin_family = AF_INET;
     address.sin_port = htons(static_cast<uint16_t>(port));
     address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-    if (::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0) ADD_FAILURE() << "connect";
+    if (::connect(fd_, reinterpret_cast<sockaddr*>(&address), sizeof address) != 0)
+      ADD_FAILURE() << "connect";
   }
   ~Client() { close(); }
   void close() {
@@ -73,9 +75,12 @@ class ServerTest : public ::testing::Test {
     options.port = 0;
     options.threads = 2;
     options.handle_signals = false;
-    router_.add("GET", "/hello", [](const auto& exchange) { exchange->respond({200, "text/plain", {}, "hello"}); });
+    router_.add("GET", "/hello",
+                [](const auto& exchange) { exchange->respond({200, "text/plain", {}, "hello"}); });
     router_.add("GET", "/throw", [](const auto&) { fail(ErrorKind::internal, "thrown"); });
-    router_.add("POST", "/echo", [](const auto& exchange) { exchange->respond({200, "text/plain", {}, exchange->request().body}); });
+    router_.add("POST", "/echo", [](const auto& exchange) {
+      exchange->respond({200, "text/plain", {}, exchange->request().body});
+    });
     router_.add("GET", "/stream", [this](const auto& exchange) { open(exchange, true); });
     router_.add("GET", "/wait", [this](const auto& exchange) { open(exchange, false); });
     router_.add("GET", "/flood", [this](const auto& exchange) {
@@ -138,12 +143,15 @@ class ServerTest : public ::testing::Test {
 TEST_F(ServerTest, KeepsAliveAndPipelines) {
   start();
   Client client(server_->port());
-  client.send("GET /hello HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: 3\r\n\r\nabcGET /throw HTTP/1.1\r\nHost: h\r\n\r\n");
+  client.send(
+      "GET /hello HTTP/1.1\r\nHost: h\r\n\r\nPOST /echo HTTP/1.1\r\nHost: h\r\nContent-Length: "
+      "3\r\n\r\nabcGET /throw HTTP/1.1\r\nHost: h\r\n\r\n");
   EXPECT_NE(client.until("hello").find("200 OK"), std::string::npos);
   EXPECT_NE(client.until("\r\n\r\nabc").find("200 OK"), std::string::npos);
   const auto thrown = client.until("}}");
   EXPECT_NE(thrown.find("500 Internal Server Error"), std::string::npos);
-  EXPECT_NE(thrown.find(R"({"error":{"message":"thrown","type":"server_error","param":null,"code":500}})"), std::string::npos);
+  EXPECT_NE(thrown.find(R"({"error":{"message":"thrown","type":"server_error","param":null,"code":500}})"),
+            std::string::npos);
   EXPECT_NE(thrown.find("X-Request-Id: "), std::string::npos);
 }
 

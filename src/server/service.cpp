@@ -11,7 +11,8 @@ namespace mlxcel {
 namespace {
 
 int64_t unix_seconds() {
-  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::seconds>(std::chrono::system_clock::now().time_since_epoch())
+      .count();
 }
 
 std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view key) {
@@ -20,7 +21,8 @@ std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view
   return std::visit(
       [](const auto& value) -> std::optional<double> {
         using T = std::decay_t<decltype(value)>;
-        if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> || std::is_same_v<T, double>) {
+        if constexpr (std::is_same_v<T, int64_t> || std::is_same_v<T, uint64_t> ||
+                      std::is_same_v<T, double>) {
           return static_cast<double>(value);
         } else {
           return std::nullopt;
@@ -32,7 +34,8 @@ std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view
 }  // namespace
 
 std::string random_id(const std::string& prefix) {
-  static constexpr std::string_view alphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
+  static constexpr std::string_view alphabet =
+      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789";
   thread_local std::mt19937_64 generator{[] {
     std::random_device device;
     std::seed_seq seed{device(), device(), device(), device()};
@@ -44,7 +47,13 @@ std::string random_id(const std::string& prefix) {
   return out;
 }
 
-Service::Service(ServiceOptions options) : options_(std::move(options)) { metrics_.start_unix = unix_seconds(); }
+Service::Service(ServiceOptions options)
+    : options_(std::move(options)),
+      slots_(options_.parallel),
+      responses_(options_.responses),
+      conversations_(options_.conversations) {
+  metrics_.start_unix = unix_seconds();
+}
 
 void Service::ready(std::shared_ptr<Engine> engine) {
   auto chat_template = engine->chat_template();
@@ -75,7 +84,8 @@ void Service::read_checkpoint_defaults(const Engine& engine) {
   };
   auto in_range = [](const char* key, std::optional<double> value, double low, double high) {
     if (value && !(*value >= low && *value <= high)) {
-      fail(ErrorKind::bad_checkpoint, "generation_config: {}: expected {} to {}, found {}", key, low, high, *value);
+      fail(ErrorKind::bad_checkpoint, "generation_config: {}: expected {} to {}, found {}", key, low, high,
+           *value);
     }
     return value;
   };
@@ -89,7 +99,8 @@ void Service::read_checkpoint_defaults(const Engine& engine) {
     checkpoint_.top_k = static_cast<int>(*k);
   }
   const Config& config = checkpoint.config;
-  matryoshka_ = config.has("matryoshka_dimensions") || (config.has("is_matryoshka") && config.get("is_matryoshka", false));
+  matryoshka_ = config.has("matryoshka_dimensions") ||
+                (config.has("is_matryoshka") && config.get("is_matryoshka", false));
 }
 
 void Service::release() {
@@ -108,10 +119,14 @@ std::shared_ptr<Engine> Service::engine() const {
 
 std::shared_ptr<Engine> Service::require() const {
   switch (state()) {
-    case State::loading: refuse(503, "unavailable_error", "Loading model");
-    case State::draining: refuse(503, "unavailable_error", "the server is shutting down");
-    case State::stopped: refuse(503, "unavailable_error", "Engine stopped");
-    case State::ready: break;
+    case State::loading:
+      refuse(503, "unavailable_error", "Loading model");
+    case State::draining:
+      refuse(503, "unavailable_error", "the server is shutting down");
+    case State::stopped:
+      refuse(503, "unavailable_error", "Engine stopped");
+    case State::ready:
+      break;
   }
   auto out = engine();
   if (!out || out->failure()) refuse(503, "unavailable_error", "Engine stopped");
@@ -121,7 +136,8 @@ std::shared_ptr<Engine> Service::require() const {
 std::shared_ptr<Engine> Service::generator() const {
   auto out = require();
   if (out->info().encoder) {
-    refuse(501, "not_supported_error", "{} is an embedding model; it does not generate text", options_.model_id);
+    refuse(501, "not_supported_error", "{} is an embedding model; it does not generate text",
+           options_.model_id);
   }
   return out;
 }
@@ -153,7 +169,32 @@ SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
   out.presence_penalty = pick(fields.presence_penalty, flags.presence_penalty, none, 0.0f);
   out.repeat_last_n = pick(fields.repeat_last_n, flags.repeat_last_n, no_count, 64);
   out.min_keep = fields.min_keep.value_or(1);
-  out.logit_bias = fields.logit_bias;
+  const SamplingParams usual;
+  auto plain = [](const auto& request, const auto& flag, auto fallback) {
+    return request ? *request : flag ? *flag : fallback;
+  };
+  out.typical_p = plain(fields.typical_p, flags.typical_p, usual.typical_p);
+  out.top_n_sigma = plain(fields.top_n_sigma, flags.top_n_sigma, usual.top_n_sigma);
+  out.xtc_probability = plain(fields.xtc_probability, flags.xtc_probability, usual.xtc_probability);
+  out.xtc_threshold = plain(fields.xtc_threshold, flags.xtc_threshold, usual.xtc_threshold);
+  out.dry_multiplier = plain(fields.dry_multiplier, flags.dry_multiplier, usual.dry_multiplier);
+  out.dry_base = plain(fields.dry_base, flags.dry_base, usual.dry_base);
+  out.dry_allowed_length =
+      plain(fields.dry_allowed_length, flags.dry_allowed_length, usual.dry_allowed_length);
+  out.dry_penalty_last_n =
+      plain(fields.dry_penalty_last_n, flags.dry_penalty_last_n, usual.dry_penalty_last_n);
+  out.dry_breakers = plain(fields.dry_breakers, flags.dry_breakers, usual.dry_breakers);
+  out.dynatemp_range = plain(fields.dynatemp_range, flags.dynatemp_range, usual.dynatemp_range);
+  out.dynatemp_exponent = plain(fields.dynatemp_exponent, flags.dynatemp_exponent, usual.dynatemp_exponent);
+  out.mirostat = plain(fields.mirostat, flags.mirostat, usual.mirostat);
+  out.mirostat_tau = plain(fields.mirostat_tau, flags.mirostat_tau, usual.mirostat_tau);
+  out.mirostat_eta = plain(fields.mirostat_eta, flags.mirostat_eta, usual.mirostat_eta);
+  out.adaptive_target = plain(fields.adaptive_target, flags.adaptive_target, usual.adaptive_target);
+  out.adaptive_decay = plain(fields.adaptive_decay, flags.adaptive_decay, usual.adaptive_decay);
+  out.samplers = plain(fields.samplers, flags.samplers, usual.samplers);
+  out.post_sampling_probs = fields.post_sampling_probs;
+  out.logit_bias = flags.logit_bias;
+  for (const auto& [token, bias] : fields.logit_bias) out.logit_bias[token] = bias;
   out.seed = fields.seed_given ? fields.seed : flags.seed;
   return out;
 }
@@ -178,6 +219,22 @@ openai::Identity Service::identity(const char* prefix) const {
   out.model = options_.model_id;
   out.fingerprint = fmt::format("mlxcel-{}", MLXCEL_VERSION);
   return out;
+}
+
+std::shared_ptr<std::atomic<bool>> Service::control_of(const std::string& id, const std::string& key) {
+  auto flag = std::make_shared<std::atomic<bool>>(false);
+  const std::lock_guard lock(mutex_);
+  std::erase_if(controls_, [](const auto& entry) { return entry.second.expired(); });
+  controls_[{key, id}] = flag;
+  return flag;
+}
+
+bool Service::end_thought(const std::string& id, const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  const auto found = controls_.find({key, id});
+  const auto flag = found == controls_.end() ? nullptr : found->second.lock();
+  if (flag) *flag = true;
+  return flag != nullptr;
 }
 
 bool Service::serves(const std::string& model) const {

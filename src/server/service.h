@@ -1,8 +1,9 @@
-// What the routes share: the engine once it is loaded, the defaults of sampling, the metrics, the state of health.
-// Owner: the application; outlives the router and the server. Thread: any.
+// What the routes share: the engine once it is loaded, the defaults of sampling, the metrics, the state of
+// health. Owner: the application; outlives the router and the server. Thread: any.
 #pragma once
 
 #include <atomic>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -14,6 +15,9 @@
 #include "engine/engine.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/response_store.h"
+#include "server/slot_board.h"
+#include "server/stream_log.h"
 
 namespace mlxcel {
 
@@ -33,11 +37,13 @@ class Service {
   /// Null until ready().
   std::shared_ptr<Engine> engine() const;
   /// Throws Refusal 503 while loading or draining; 501 where `encoder` is not what the model is.
+  std::shared_ptr<Engine> engine_or_refuse() const { return require(); }
   std::shared_ptr<Engine> generator() const;
   std::shared_ptr<Engine> embedder() const;
   const std::shared_ptr<const ChatTemplate>& chat_template() const { return template_; }  // after ready()
 
-  /// The request's fields over the server's flags over the checkpoint's values over the numbers of server.md 2.6.
+  /// The request's fields over the server's flags over the checkpoint's values over the numbers of
+  /// server.md 2.6.
   SamplingParams sampling(const openai::SamplingFields& fields) const;
   std::vector<std::string> stops(const openai::SamplingFields& fields) const;
   openai::Bounds bounds(const Engine& engine) const;
@@ -48,6 +54,14 @@ class Service {
 
   const ServiceOptions& options() const { return options_; }
   Metrics& metrics() { return metrics_; }
+  SlotBoard& slots() { return slots_; }
+  ResponseStore& responses() { return responses_; }
+  ResponseStore& conversations() { return conversations_; }
+  StreamLogs& streams() { return streams_; }
+  /// A flag that ends the thought of the answer with this id, for its key alone; it lives as long as the
+  /// answer.
+  std::shared_ptr<std::atomic<bool>> control_of(const std::string& id, const std::string& key);
+  bool end_thought(const std::string& id, const std::string& key);
 
  private:
   std::shared_ptr<Engine> require() const;
@@ -58,9 +72,13 @@ class Service {
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const ChatTemplate> template_;
-  SamplingFlags checkpoint_;      // generation_config.json or GGUF's sampling keys
+  SamplingFlags checkpoint_;  // generation_config.json or GGUF's sampling keys
   bool matryoshka_ = false;
   Metrics metrics_;
+  SlotBoard slots_;
+  ResponseStore responses_, conversations_;
+  StreamLogs streams_;
+  std::map<std::pair<std::string, std::string>, std::weak_ptr<std::atomic<bool>>> controls_;  // under mutex_
 };
 
 /// A fresh id: `prefix` and 24 random letters and digits.

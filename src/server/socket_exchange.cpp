@@ -23,13 +23,19 @@ std::string http_date() {
 /// Routes and echoed wishes never carry line breaks; should one, it ends the value.
 std::string_view one_line(std::string_view value) { return value.substr(0, value.find_first_of("\r\n")); }
 
-auto after(double seconds) { return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds)); }
+auto after(double seconds) {
+  return std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(seconds));
+}
 
 }  // namespace
 
 SocketExchange::SocketExchange(ConnectionHub& hub, boost::asio::any_io_executor executor, HttpRequest request,
                                Framing framing)
-    : hub_(hub), executor_(std::move(executor)), wake_(executor_), request_(std::move(request)), framing_(framing) {}
+    : hub_(hub),
+      executor_(std::move(executor)),
+      wake_(executor_),
+      request_(std::move(request)),
+      framing_(framing) {}
 
 void SocketExchange::post(std::function<void()> work) { boost::asio::post(executor_, std::move(work)); }
 

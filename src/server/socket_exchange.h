@@ -1,5 +1,6 @@
 // The exchange of a socket: what routes answer becomes bytes in an outbox, which the connection writes.
-// Owner: the connection and whoever answers. Thread: the connection's strand, but for post() and run_blocking().
+// Owner: the connection and whoever answers. Thread: the connection's strand, but for post() and
+// run_blocking().
 #pragma once
 
 #include <boost/asio/any_io_executor.hpp>
@@ -15,8 +16,11 @@ namespace mlxcel {
 class SocketExchange final : public Exchange, public std::enable_shared_from_this<SocketExchange> {
  public:
   /// How the answer is framed: HEAD has no body, HTTP/1.0 no chunks.
-  struct Framing { bool keep_alive = true, http_1_0 = false, head_only = false; };
-  SocketExchange(ConnectionHub& hub, boost::asio::any_io_executor executor, HttpRequest request, Framing framing);
+  struct Framing {
+    bool keep_alive = true, http_1_0 = false, head_only = false;
+  };
+  SocketExchange(ConnectionHub& hub, boost::asio::any_io_executor executor, HttpRequest request,
+                 Framing framing);
 
   HttpRequest& request() override { return request_; }
   void post(std::function<void()> work) override;

@@ -9,6 +9,7 @@
 
 namespace mlxcel {
 
-std::unique_ptr<boost::asio::ssl::context> make_tls_context(const std::string& cert_file, const std::string& key_file);
+std::unique_ptr<boost::asio::ssl::context> make_tls_context(const std::string& cert_file,
+                                                            const std::string& key_file);
 
 }  // namespace mlxcel

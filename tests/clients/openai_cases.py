@@ -1,45 +1,18 @@
 """Cases of the official OpenAI client (run by run.py, inside the client environment)."""
 import concurrent.futures
-import os
-import pathlib
-import subprocess
-import sys
-import tempfile
-import traceback
+import json
 
-sys.path.insert(0, str(pathlib.Path(__file__).resolve().parent.parent / "http"))
+import openai
 
-from harness import Server  # noqa: E402
-import openai  # noqa: E402
+import runner
+from runner import KEY, address
 
-
-class Skip(Exception):
-    pass
-
-
-BUILD = pathlib.Path(sys.argv[1])
-BINARY = BUILD / "bin/mlxcel-server"
-SERVERS = {}
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}},
+         {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}}}}}]
 
 
 def client(name):
-    if name not in SERVERS:
-        if name == "scripted":
-            folder = pathlib.Path(tempfile.mkdtemp(prefix="mlxcel-clients-")) / "scripted"
-            subprocess.run([BUILD / "tests/make_scripted_model", folder], check=True, capture_output=True)
-            SERVERS[name] = Server(BINARY, folder, "--api-key", "client-secret")
-        else:
-            model = os.environ.get({"real": "MLXCEL_TEST_MODEL", "embed": "MLXCEL_TEST_EMBED_MODEL"}[name])
-            if not model and name == "real":
-                store = os.environ.get("MLXCEL_MODELS_DIR") or pathlib.Path(
-                    os.environ.get("MLXCEL_CACHE_DIR") or pathlib.Path.home() / ".cache/mlxcel") / "models"
-                found = sorted(pathlib.Path(store).glob("HuggingFaceTB/SmolLM2-135M-Instruct/*.gguf"))
-                model = found[0] if found else None
-            if not model:
-                raise Skip(f"no {name} model")
-            size = [] if name == "embed" else ["--parallel", "8", "-c", "8192"]
-            SERVERS[name] = Server(BINARY, model, "--api-key", "client-secret", *size)
-    return openai.OpenAI(base_url=f"http://127.0.0.1:{SERVERS[name].port}/v1", api_key="client-secret", max_retries=0)
+    return openai.OpenAI(base_url=address(name) + "/v1", api_key=KEY, max_retries=0)
 
 
 def ask(name, text, **fields):
@@ -148,27 +121,58 @@ def case_embeddings():  # H29
         raise AssertionError(f"{wrong} was accepted")
 
 
-def main():
-    passed = failed = skipped = 0
-    for name, body in [(n, f) for n, f in globals().items() if n.startswith("case_")]:
-        try:
-            body()
-            passed += 1
-        except Skip as reason:
-            skipped += 1
-            print(f"SKIPPED {name}: {reason}")
-        except Exception as error:
-            failed += 1
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            cause = f" from {error.__cause__!r}" if error.__cause__ else ""
-            print(f"FAILED {name}: {type(error).__name__}: {error}{cause} ({pathlib.Path(where.filename).name}:{where.lineno})")
-            for kind, server in SERVERS.items():
-                if not server.alive():
-                    print(f"  the {kind} server has ended with {server.process.returncode}: {(server.output() + server.errors())[-1500:]}")
-    for server in SERVERS.values():
-        failed += server.stop() != 0
-    print(f"{passed} passed, {failed} failed, {skipped} skipped")
-    return 1 if failed else 0
+def case_tool_calls():
+    answer = ask("scripted", "[[tools]]", temperature=0, tools=TOOLS)
+    calls = answer.choices[0].message.tool_calls
+    assert answer.choices[0].finish_reason == "tool_calls" and [c.function.name for c in calls] == ["get_weather", "search"]
+    assert json.loads(calls[0].function.arguments) == {"city": "Oslo"}
+    more = [{"role": "user", "content": "a"}, answer.choices[0].message,
+            {"role": "tool", "tool_call_id": calls[0].id, "content": "rain"}, {"role": "user", "content": "[[count]]"}]
+    again = client("scripted").chat.completions.create(model="m", messages=more, tools=TOOLS, temperature=0)
+    assert again.choices[0].message.content.endswith(" ten")
 
 
-sys.exit(main())
+def case_h22_tool_stream_helper():
+    for text, count in (("[[tool]]", 1), ("[[tools]]", 2)):
+        with client("scripted").chat.completions.stream(model="m", messages=[{"role": "user", "content": text}], tools=TOOLS, temperature=0) as stream:
+            kinds = [e.type for e in stream]
+            final = stream.get_final_completion()
+        assert "tool_calls.function.arguments.delta" in kinds and "tool_calls.function.arguments.done" in kinds
+        calls = final.choices[0].message.tool_calls
+        assert len(calls) == count and all(isinstance(json.loads(c.function.arguments), dict) for c in calls)
+
+
+def case_reasoning_content():
+    message = ask("scripted", "[[think]]", temperature=0).choices[0].message
+    assert message.content == "Yes." and message.reasoning_content == "because of that"
+
+
+def case_responses():
+    first = client("scripted").responses.create(model="m", input="[[count]]", temperature=0)
+    assert first.output_text.endswith(" ten") and first.status == "completed" and first.usage.output_tokens == 10
+    second = client("scripted").responses.create(model="m", input="[[space]]", temperature=0, previous_response_id=first.id)
+    assert second.output_text == " hello" and second.usage.input_tokens > first.usage.input_tokens
+    assert client("scripted").responses.retrieve(first.id).output_text == first.output_text
+    client("scripted").responses.delete(first.id)
+    try:
+        client("scripted").responses.retrieve(first.id)
+    except openai.NotFoundError:
+        pass
+    else:
+        raise AssertionError("a deleted response was found")
+
+
+def case_responses_stream_helper():
+    flat = [{"type": "function", **t["function"]} for t in TOOLS]
+    with client("scripted").responses.stream(model="m", input="[[tool]]", temperature=0, tools=flat) as stream:
+        events = [e.type for e in stream]
+        final = stream.get_final_response()
+    assert events[0] == "response.created" and events[-1] == "response.completed"
+    calls = [i for i in final.output if i.type == "function_call"]
+    assert len(calls) == 1 and json.loads(calls[0].arguments) == {"city": "Paris"}
+    with client("scripted").responses.stream(model="m", input="[[think]]", temperature=0) as stream:
+        text = "".join(e.delta for e in stream if e.type == "response.output_text.delta")
+    assert text == "Yes."
+
+
+runner.run(globals())

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The official OpenAI client for Python against the real server.
+"""The official clients (OpenAI, Anthropic, Ollama) for Python against the real server.
 
 usage: run.py --build build/release [--venv build/clients-venv] [--model GGUF] [--embed-model FOLDER]
 
@@ -23,18 +23,26 @@ def main():
     parser.add_argument("--embed-model")
     args = parser.parse_args()
     python = args.venv / "bin/python"
-    cases = [n for n in (HERE / "openai_cases.py").read_text().splitlines() if n.startswith("def case_")]
+    files = sorted(HERE.glob("*_cases.py"))
+    cases = [n for f in files for n in f.read_text().splitlines() if n.startswith("def case_")]
     if not python.exists():
         print(f"SKIPPED: no client environment at {args.venv} (tests/clients/make_venv.sh makes it)")
         print(f"0 passed, 0 failed, {len(cases)} skipped")
         return 0
-    command = [python, "-u", HERE / "openai_cases.py", args.build.resolve()]
     environment = dict(os.environ)
     if args.model:
         environment["MLXCEL_TEST_MODEL"] = args.model
     if args.embed_model:
         environment["MLXCEL_TEST_EMBED_MODEL"] = args.embed_model
-    return subprocess.run(command, env=environment).returncode
+    totals = [0, 0, 0]
+    for file in files:
+        found = subprocess.run([python, "-u", file, args.build.resolve()], env=environment, capture_output=True, text=True)
+        print(found.stdout + found.stderr, end="")
+        last = (found.stdout.strip().splitlines() or [""])[-1].split()
+        counts = [int(last[i]) for i in (0, 2, 4)] if len(last) == 6 else [0, 1, 0]
+        totals = [a + b for a, b in zip(totals, counts)]
+    print(f"{totals[0]} passed, {totals[1]} failed, {totals[2]} skipped")
+    return 1 if totals[1] else 0
 
 
 if __name__ == "__main__":

@@ -200,3 +200,17 @@ def check_metrics_count(context):
         assert name in text, f"no {name}"
     for line in text.splitlines():
         assert line.startswith("#") or len(line.rsplit(" ", 1)) == 2 and float(line.rsplit(" ", 1)[1]) >= 0, line
+
+
+def check_systemd_is_told_when_the_server_is_ready(context):
+    with tempfile.TemporaryDirectory() as folder:
+        path = folder + "/notify"
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        listener.bind(path)
+        listener.settimeout(60)
+        with context.start(env={"NOTIFY_SOCKET": path}) as server:
+            said = [listener.recv(100), listener.recv(100)]
+            assert said == [b"STATUS=loading the model", b"READY=1"], said
+            server.stop()
+            assert listener.recv(100) == b"STOPPING=1"
+        listener.close()

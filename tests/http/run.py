@@ -11,6 +11,7 @@ import importlib
 import json
 import os
 import pathlib
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -44,6 +45,16 @@ class Context:
             self.ids = json.loads(out)
         return target
 
+    def wide_folder(self):
+        """The scripted model with a window that long prompts fit into."""
+        target = self.folder / "wide/scripted"
+        if not target.exists():
+            shutil.copytree(self.scripted_folder(), target)
+            config = json.loads((target / "config.json").read_text())
+            config["max_position_embeddings"] = 8192
+            (target / "config.json").write_text(json.dumps(config))
+        return target
+
     def token_ids(self):
         self.scripted_folder()
         return self.ids
@@ -55,6 +66,8 @@ class Context:
         if name not in self.servers:
             if name == "scripted":
                 self.servers[name] = self.start("--metrics", "--parallel", "4")
+            elif name == "wide":
+                self.servers[name] = Server(self.binary, self.wide_folder(), "--parallel", "4")
             elif name == "keys":
                 self.servers[name] = self.start("--api-key", "first-secret,second-secret")
             elif name == "real":
@@ -70,6 +83,10 @@ class Context:
     @property
     def scripted(self):
         return self.shared("scripted")
+
+    @property
+    def wide(self):
+        return self.shared("wide")
 
     @property
     def real(self):

@@ -15,7 +15,7 @@ void print_usage(JsonWriter& out, const Usage& usage) {
   out.field("prompt_tokens", usage.prompt_tokens).field("completion_tokens", usage.completion_tokens);
   out.field("total_tokens", usage.prompt_tokens + usage.completion_tokens);
   out.key("prompt_tokens_details").begin_object().field("cached_tokens", usage.cached_tokens).end_object();
-  out.key("completion_tokens_details").begin_object().field("reasoning_tokens", 0);
+  out.key("completion_tokens_details").begin_object().field("reasoning_tokens", usage.reasoning_tokens);
   out.field("accepted_prediction_tokens", 0).field("rejected_prediction_tokens", 0).end_object();
   out.end_object();
 }
@@ -23,7 +23,10 @@ void print_usage(JsonWriter& out, const Usage& usage) {
 void print_timings(JsonWriter& out, const TimingFigures& t) {
   auto rate = [](int count, double ms) { return ms > 0 && count > 0 ? 1e3 * count / ms : 0.0; };
   auto each = [](int count, double ms) { return count > 0 ? ms / count : 0.0; };
-  out.begin_object().field("cache_n", t.cache_n).field("prompt_n", t.prompt_n).field("prompt_ms", t.prompt_ms);
+  out.begin_object()
+      .field("cache_n", t.cache_n)
+      .field("prompt_n", t.prompt_n)
+      .field("prompt_ms", t.prompt_ms);
   out.field("prompt_per_token_ms", each(t.prompt_n, t.prompt_ms));
   out.field("prompt_per_second", rate(t.prompt_n, t.prompt_ms));
   // The first token comes from the prompt's own step.
@@ -35,7 +38,8 @@ void print_timings(JsonWriter& out, const TimingFigures& t) {
 std::string printable_token(const std::string& bytes) {
   if (is_utf8(bytes)) return bytes;
   std::string out;
-  for (const char c : bytes) fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
+  for (const char c : bytes)
+    fmt::format_to(std::back_inserter(out), "\\x{:02x}", static_cast<unsigned char>(c));
   return out;
 }
 

@@ -11,16 +11,17 @@
 namespace mlxcel::openai {
 
 struct Identity {
-  std::string id;            // chatcmpl-…, cmpl-…
-  int64_t created = 0;       // Unix seconds
+  std::string id;       // chatcmpl-…, cmpl-…
+  int64_t created = 0;  // Unix seconds
   std::string model;
-  std::string fingerprint;   // system_fingerprint
+  std::string fingerprint;  // system_fingerprint
 };
 
 struct Usage {
   int prompt_tokens = 0;
   int cached_tokens = 0;
   int completion_tokens = 0;
+  int reasoning_tokens = 0;
 };
 void print_usage(JsonWriter& out, const Usage& usage);
 

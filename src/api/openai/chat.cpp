@@ -5,6 +5,8 @@
 #include <map>
 
 #include "api/error.h"
+#include "api/output_form.h"
+#include "api/tools.h"
 
 namespace mlxcel::openai {
 namespace {
@@ -13,7 +15,7 @@ struct Message {
   std::string role;
   std::string content;
   bool null_content = false;
-  bool has_more = false;              // tool calls or reasoning: something to answer without text
+  bool has_more = false;  // tool calls or reasoning: something to answer without text
   std::vector<std::pair<std::string, std::string>> extra;  // name, JSON text
 };
 
@@ -33,10 +35,11 @@ std::string join_parts(const JsonNode& content) {
       first = false;
       continue;
     }
-    static constexpr std::array<std::string_view, 4> kMedia = {"image_url", "video_url", "input_video", "input_audio"};
+    static constexpr std::array<std::string_view, 4> kMedia = {"image_url", "video_url", "input_video",
+                                                               "input_audio"};
     if (std::find(kMedia.begin(), kMedia.end(), *type) != kMedia.end()) {
-      refuse_param(501, "not_supported_error", part.path(), "{}: this model takes text only, found a part of type {}",
-                   part.path(), *type);
+      refuse_param(501, "not_supported_error", part.path(),
+                   "{}: this model takes text only, found a part of type {}", part.path(), *type);
     }
     fail_param(part.path() + ".type", "{}.type: \"{}\" is not a known part; expected text", part.path(),
                type->substr(0, 64));
@@ -84,7 +87,8 @@ Message parse_message(const JsonNode& node) {
   static constexpr std::array<std::string_view, 6> kRoles = {"system",    "developer", "user",
                                                              "assistant", "tool",      "function"};
   if (std::find(kRoles.begin(), kRoles.end(), *role) == kRoles.end()) {
-    fail_param(node.path() + ".role", "{}.role: expected system, developer, user, assistant, tool or function, found \"{}\"",
+    fail_param(node.path() + ".role",
+               "{}.role: expected system, developer, user, assistant, tool or function, found \"{}\"",
                node.path(), role->substr(0, 64));
   }
   out.role = *role == "developer" ? "system" : *role;
@@ -134,7 +138,8 @@ std::vector<Message> parse_messages(const JsonNode& body) {
     fail_param(path, "{}: the last message is empty, there is nothing to answer", path);
   }
   if (out.size() > 1 && last.role == "assistant" && out[out.size() - 2].role == "assistant") {
-    fail_param("messages", "messages: the last two messages are both of the assistant; at most one may be continued");
+    fail_param("messages",
+               "messages: the last two messages are both of the assistant; at most one may be continued");
   }
   return out;
 }
@@ -144,7 +149,7 @@ std::string print_messages(const std::vector<Message>& messages) {
   out.begin_array();
   for (const auto& message : messages) {
     out.begin_object().field("role", message.role).key("content");
-    message.null_content && message.has_more ? out.null() : out.value(message.content);
+    message.null_content&& message.has_more ? out.null() : out.value(message.content);
     for (const auto& [name, json] : message.extra) out.key(name).raw(json);
     out.end_object();
   }
@@ -155,12 +160,34 @@ std::string print_messages(const std::vector<Message>& messages) {
 /// Template variables: chat_template_kwargs, and the short spellings that are variables too.
 std::string parse_kwargs(const JsonNode& body) {
   std::map<std::string, std::string> variables;
-  if (const auto thinking = body.boolean("enable_thinking")) {
-    variables["enable_thinking"] = *thinking ? "true" : "false";
+  auto thinking = [&](bool on) {
+    for (const char* name : {"enable_thinking", "thinking"}) variables[name] = on ? "true" : "false";
+  };
+  auto effort = [&](const std::string& level) {
+    for (const char* name : {"reasoning_effort", "reasoning_strength"})
+      variables[name] = JsonWriter().value(level).take();
+    if (level == "none") thinking(false);
+  };
+  if (const auto level = body.string("reasoning_effort")) effort(*level);
+  if (const auto reasoning = body.find("reasoning")) {
+    if (reasoning->kind() != JsonKind::object) reasoning->wrong("an object with effort or enabled");
+    if (const auto level = reasoning->string("effort")) effort(*level);
+    if (const auto enabled = reasoning->boolean("enabled")) thinking(*enabled);
+    reasoning->string("summary");
   }
-  if (const auto effort = body.string("reasoning_effort")) {
-    variables["reasoning_effort"] = JsonWriter().value(*effort).take();
-    if (*effort == "none") variables["enable_thinking"] = "false";
+  if (const auto on = body.find("thinking")) {
+    if (on->kind() == JsonKind::boolean) {
+      thinking(on->boolean());
+    } else if (on->kind() == JsonKind::object) {
+      thinking(on->string("type").value_or("enabled") != "disabled");
+    } else {
+      on->wrong("a boolean or an object");
+    }
+  }
+  if (const auto on = body.boolean("enable_thinking")) thinking(*on);
+  if (const auto keep = body.boolean("preserve_thinking")) {
+    for (const char* name : {"preserve_thinking", "preserve_reasoning"})
+      variables[name] = *keep ? "true" : "false";
   }
   if (const auto kwargs = body.find("chat_template_kwargs")) {
     if (kwargs->kind() != JsonKind::object) kwargs->wrong("an object");
@@ -209,6 +236,7 @@ ChatRequest parse_chat(std::string_view text, const Bounds& bounds) {
     }
   }
   out.echo = body.boolean("echo").value_or(false);
+  out.reasoning_control = body.boolean("reasoning_control").value_or(false);
   const auto cap = body.integer("max_completion_tokens", 1, INT32_MAX);
   const auto older_cap = body.integer("max_tokens", 1, INT32_MAX);
   if (cap || older_cap) out.max_tokens = static_cast<int>(cap ? *cap : *older_cap);
@@ -216,20 +244,41 @@ ChatRequest parse_chat(std::string_view text, const Bounds& bounds) {
   out.logprobs = parse_logprobs(body);
   out.sampling = parse_sampling(body, bounds);
   out.stream = parse_stream(body);
+  parse_tools(body, out);
+  out.form = parse_output_form(body);
+  out.reasoning_format = parse_reasoning_format(body);
+  out.thought_budget = parse_thought_budget(body);
   refuse_unsupported(body);
   out.echoed = parse_inert(body);
-  if (const auto ping = body.integer("sse_ping_interval", -1, 86400)) out.ping_interval = static_cast<int>(*ping);
+  if (const auto ping = body.integer("sse_ping_interval", -1, 86400))
+    out.ping_interval = static_cast<int>(*ping);
   out.ignored = body.unknown();
   return out;
 }
 
-std::string print_chat(const ChatAnswer& answer) {
+std::string print_chat(const ChatAnswer& answer, const std::string& alias) {
   JsonWriter out;
   print_head(out, answer.identity, "chat.completion");
   out.key("choices").begin_array();
   for (const auto& choice : answer.choices) {
     out.begin_object().field("index", choice.index).key("message").begin_object();
-    out.field("role", "assistant").field("content", choice.content).key("refusal").null().end_object();
+    out.field("role", "assistant").key("content");
+    choice.content.empty() && (!choice.calls.empty() || !choice.reasoning.empty())
+        ? out.null()
+        : out.value(choice.content);
+    if (!choice.reasoning.empty()) {
+      out.field("reasoning_content", choice.reasoning);
+      if (!alias.empty()) out.field(alias, choice.reasoning);
+    }
+    if (!choice.calls.empty()) {
+      out.key("tool_calls").begin_array();
+      for (const auto& call : choice.calls) {
+        out.begin_object().field("id", call.id).field("type", "function").key("function").begin_object();
+        out.field("name", call.name).field("arguments", call.arguments).end_object().end_object();
+      }
+      out.end_array();
+    }
+    out.key("refusal").null().end_object();
     out.key("logprobs");
     choice.with_logprobs ? print_chat_logprobs(out, choice.logprobs) : void(out.null());
     out.field("finish_reason", choice.finish_reason).end_object();
@@ -245,12 +294,27 @@ std::string print_chat(const ChatAnswer& answer) {
   return out.take();
 }
 
-std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, bool usage_null) {
+std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, bool usage_null,
+                             const std::string& alias) {
   JsonWriter out;
   print_head(out, identity, "chat.completion.chunk");
   out.key("choices").begin_array().begin_object().field("index", chunk.index).key("delta").begin_object();
   if (chunk.role) out.field("role", "assistant").field("content", "");
-  if (!chunk.role && (!chunk.content.empty() || chunk.logprobs)) out.field("content", chunk.content);
+  if (!chunk.reasoning.empty()) {
+    out.field("reasoning_content", chunk.reasoning);
+    if (!alias.empty()) out.field(alias, chunk.reasoning);
+  } else if (chunk.call || chunk.arguments) {
+    out.key("tool_calls").begin_array().begin_object().field("index", chunk.call_index);
+    if (chunk.call) out.field("id", chunk.call->id).field("type", "function");
+    out.key("function").begin_object();
+    if (chunk.call) out.field("name", chunk.call->name);
+    out.field("arguments", chunk.arguments ? *chunk.arguments : std::string())
+        .end_object()
+        .end_object()
+        .end_array();
+  } else if (!chunk.role && (!chunk.content.empty() || chunk.logprobs)) {
+    out.field("content", chunk.content);
+  }
   out.end_object().key("logprobs");
   chunk.logprobs ? print_chat_logprobs(out, *chunk.logprobs) : void(out.null());
   out.key("finish_reason");

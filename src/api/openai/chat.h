@@ -7,28 +7,20 @@
 #include <string_view>
 #include <vector>
 
+#include "api/chat_spec.h"
 #include "api/openai/answer.h"
 #include "api/openai/sampling_fields.h"
+#include "text/reply/tool_types.h"
 
 namespace mlxcel::openai {
 
-struct ChatRequest {
+struct ChatRequest : ChatSpec {
   std::string model;
-  std::string messages_json;          // normalised: what the chat template sees
   size_t message_count = 0;
-  bool last_is_assistant = false;     // a prefix to go on from, where the server or the request says so
-  std::string last_content;           // of that assistant turn, for `echo`
-  std::optional<bool> add_generation_prompt, continue_final_message;
-  std::string template_kwargs_json;   // object or empty
   bool echo = false;
-  std::optional<int> max_tokens;
-  int n = 1;
-  int logprobs = -1;                  // -1: none; k: that many rivals
-  SamplingFields sampling;
+  bool reasoning_control = false;  // its thought may be ended from outside
   StreamFields stream;
   EchoedFields echoed;
-  std::optional<int> ping_interval;   // seconds, -1 off
-  std::vector<std::string> ignored;   // names nobody knows
 };
 
 ChatRequest parse_chat(std::string_view body, const Bounds& bounds);
@@ -36,6 +28,8 @@ ChatRequest parse_chat(std::string_view body, const Bounds& bounds);
 struct ChatChoice {
   int index = 0;
   std::string content;
+  std::string reasoning;  // empty: none
+  std::vector<ToolCall> calls;
   std::string finish_reason;
   bool with_logprobs = false;
   std::vector<TokenScore> logprobs;
@@ -47,21 +41,27 @@ struct ChatAnswer {
   Usage usage;
   TimingFigures timings;
   EchoedFields echoed;
-  std::string warnings_json;            // empty: none
+  std::string warnings_json;  // empty: none
 };
-std::string print_chat(const ChatAnswer& answer);
+/// `alias`: the field that repeats reasoning_content; empty: none.
+std::string print_chat(const ChatAnswer& answer, const std::string& alias = "reasoning");
 
 /// One chunk of a stream; `usage_null` where the request asked for a usage chunk at the end.
 struct ChatChunk {
   int index = 0;
-  bool role = false;                    // the first of a choice: {"role": "assistant", "content": ""}
-  std::string content = {};             // with neither role, content nor finish: an empty delta
+  bool role = false;         // the first of a choice: {"role": "assistant", "content": ""}
+  std::string content = {};  // with neither role, content nor finish: an empty delta
+  std::string reasoning = {};
+  const ToolCall* call = nullptr;  // the head of a call: id and name, arguments empty
+  int call_index = 0;
+  const std::string* arguments = nullptr;  // a piece of the arguments of call_index
   const std::vector<TokenScore>* logprobs = nullptr;
-  std::string finish_reason = {};       // empty: null
+  std::string finish_reason = {};  // empty: null
   const TimingFigures* timings = nullptr;
   std::string warnings_json = {};
 };
-std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, bool usage_null);
+std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, bool usage_null,
+                             const std::string& alias = "reasoning");
 std::string print_chat_usage_chunk(const Identity& identity, const Usage& usage);
 
 }  // namespace mlxcel::openai

@@ -3,6 +3,7 @@
 #include <set>
 
 #include "api/error.h"
+#include "api/output_form.h"
 
 namespace mlxcel::openai {
 namespace {
@@ -58,14 +59,16 @@ void print_legacy_logprobs(JsonWriter& out, const std::vector<LegacyScore>& toke
   out.begin_object().key("tokens").begin_array();
   for (const auto& token : tokens) out.value(printable_token(token.score.bytes));
   out.end_array().key("token_logprobs").begin_array();
-  for (const auto& token : tokens) token.known ? out.value(printable_logprob(token.score.logprob)) : out.null();
+  for (const auto& token : tokens)
+    token.known ? out.value(printable_logprob(token.score.logprob)) : out.null();
   out.end_array().key("top_logprobs").begin_array();
   for (const auto& token : tokens) {
     if (!token.known) {
       out.null();
       continue;
     }
-    // Two tokens may print alike: the likelier one, which comes first, stands. The chosen one is always there.
+    // Two tokens may print alike: the likelier one, which comes first, stands. The chosen one is always
+    // there.
     out.begin_object();
     std::set<std::string> seen;
     for (const auto& [bytes, logprob] : token.score.top) {
@@ -115,9 +118,11 @@ CompletionRequest parse_completion(std::string_view text, const Bounds& bounds) 
   out.logprobs = static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
   out.sampling = parse_sampling(body, bounds);
   out.stream = parse_stream(body);
+  out.form = parse_output_form(body);
   refuse_unsupported(body);
   out.echoed = parse_inert(body);
-  if (const auto ping = body.integer("sse_ping_interval", -1, 86400)) out.ping_interval = static_cast<int>(*ping);
+  if (const auto ping = body.integer("sse_ping_interval", -1, 86400))
+    out.ping_interval = static_cast<int>(*ping);
   out.ignored = body.unknown();
   return out;
 }

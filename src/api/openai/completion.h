@@ -8,6 +8,7 @@
 #include <variant>
 #include <vector>
 
+#include "api/chat_spec.h"
 #include "api/openai/answer.h"
 #include "api/openai/sampling_fields.h"
 
@@ -25,6 +26,7 @@ struct CompletionRequest {
   bool echo = false;
   int logprobs = -1;
   SamplingFields sampling;
+  OutputForm form;
   StreamFields stream;
   EchoedFields echoed;
   std::optional<int> ping_interval;
@@ -37,13 +39,13 @@ CompletionRequest parse_completion(std::string_view body, const Bounds& bounds);
 struct LegacyScore {
   TokenScore score;
   bool known = true;
-  size_t offset = 0;   // characters before it in the text
+  size_t offset = 0;  // characters before it in the text
 };
 
 struct CompletionChoice {
   int index = 0;
   std::string text;
-  std::string finish_reason;     // empty: null (a chunk that is not the last)
+  std::string finish_reason;  // empty: null (a chunk that is not the last)
   bool with_logprobs = false;
   std::vector<LegacyScore> logprobs;
 };

@@ -52,15 +52,23 @@ void parse_inputs(const JsonNode& body, int vocab_size, EmbeddingRequest& out) {
   if (node->kind() != JsonKind::array) node->wrong("a string, an array of strings, or token ids");
   if (node->size() == 0) fail_param("input", "input: expected at least one text, found an empty array");
   if (node->first_kind() == JsonKind::number) return add_ids(out, *node, vocab_size);
-  if (node->size() > kMaxInputs) fail_param("input", "input: at most {} texts, found {}", kMaxInputs, node->size());
+  if (node->size() > kMaxInputs)
+    fail_param("input", "input: at most {} texts, found {}", kMaxInputs, node->size());
   const auto items = node->items();
   if (is_part(items.front())) return add_text(out, text_of_parts(*node), "input");
   for (const auto& item : items) {
     switch (item.kind()) {
-      case JsonKind::string: add_text(out, item.string(), item.path()); break;
-      case JsonKind::object: add_text(out, text_of_parts(item), item.path()); break;
-      case JsonKind::array: add_ids(out, item, vocab_size); break;
-      default: item.wrong("a string or an array of token ids");
+      case JsonKind::string:
+        add_text(out, item.string(), item.path());
+        break;
+      case JsonKind::object:
+        add_text(out, text_of_parts(item), item.path());
+        break;
+      case JsonKind::array:
+        add_ids(out, item, vocab_size);
+        break;
+      default:
+        item.wrong("a string or an array of token ids");
     }
   }
 }
@@ -74,7 +82,8 @@ EmbeddingRequest parse_embedding(std::string_view text, int vocab_size) {
   parse_inputs(body, vocab_size, out);
   if (const auto format = body.string("encoding_format")) {
     if (*format != "float" && *format != "base64") {
-      fail_param("encoding_format", "encoding_format: expected float or base64, found \"{}\"", format->substr(0, 64));
+      fail_param("encoding_format", "encoding_format: expected float or base64, found \"{}\"",
+                 format->substr(0, 64));
     }
     out.base64 = *format == "base64";
   }
@@ -108,8 +117,8 @@ void normalize_embedding(std::vector<float>& vector, int norm) {
   for (float& x : vector) x = static_cast<float>(x / sum);
 }
 
-std::string print_embeddings(const std::vector<std::vector<float>>& vectors, bool base64, const std::string& model,
-                             int prompt_tokens) {
+std::string print_embeddings(const std::vector<std::vector<float>>& vectors, bool base64,
+                             const std::string& model, int prompt_tokens) {
   JsonWriter out;
   out.begin_object().field("object", "list").key("data").begin_array();
   for (size_t i = 0; i < vectors.size(); ++i) {

@@ -19,8 +19,25 @@ const char* const kSeeds[] = {
     R"({"prompt":[[1,2,3],[4]],"max_tokens":0,"echo":true,"logprobs":5,"best_of":1,"temperature":0.5,"extra_body":{"top_k":3}})",
     R"({"input":["a",[1,2],{"content":[{"type":"text","text":"c"}]}],"encoding_format":"base64","dimensions":3})",
 };
-const char* const kPieces[] = {"null", "true", "-1", "1e999", "[]", "{}", "\"\"", "\"\\ud800\"", "\xff", "\x00x", "18446744073709551616",
-                               "[[[[", "}}}}", ",", ":", "\"a\":", "0.1e-400", "\"\\u0000\"", "{\"type\":\"image_url\"}"};
+const char* const kPieces[] = {"null",
+                               "true",
+                               "-1",
+                               "1e999",
+                               "[]",
+                               "{}",
+                               "\"\"",
+                               "\"\\ud800\"",
+                               "\xff",
+                               "\x00x",
+                               "18446744073709551616",
+                               "[[[[",
+                               "}}}}",
+                               ",",
+                               ":",
+                               "\"a\":",
+                               "0.1e-400",
+                               "\"\\u0000\"",
+                               "{\"type\":\"image_url\"}"};
 
 TEST(Fuzz, BrokenBodiesAreAnswered) {
   std::mt19937 random(20240607);
@@ -32,10 +49,18 @@ TEST(Fuzz, BrokenBodiesAreAnswered) {
     for (size_t edits = 1 + below(4); edits > 0 && !body.empty(); --edits) {
       const size_t at = below(body.size());
       switch (below(5)) {
-        case 0: body.erase(at, 1 + below(8)); break;
-        case 1: body[at] = static_cast<char>(below(256)); break;
-        case 2: body.insert(at, kPieces[below(std::size(kPieces))]); break;
-        case 3: body.insert(at, body.substr(below(body.size()), below(40))); break;
+        case 0:
+          body.erase(at, 1 + below(8));
+          break;
+        case 1:
+          body[at] = static_cast<char>(below(256));
+          break;
+        case 2:
+          body.insert(at, kPieces[below(std::size(kPieces))]);
+          break;
+        case 3:
+          body.insert(at, body.substr(below(body.size()), below(40)));
+          break;
         case 4: {  // a value for a value
           const auto colon = body.find(':', at);
           const auto end = body.find_first_of(",}", colon == std::string::npos ? 0 : colon);
@@ -55,7 +80,9 @@ TEST(Fuzz, BrokenBodiesAreAnswered) {
       } catch (...) {
         ++refused;
         const ApiError error = current_api_error();
-        ASSERT_TRUE(error.status == 400 || error.status == 501) << error.status << " " << error.message << "\n" << body;
+        ASSERT_TRUE(error.status == 400 || error.status == 501)
+            << error.status << " " << error.message << "\n"
+            << body;
         ASSERT_FALSE(error.message.empty());
       }
     }

@@ -11,10 +11,10 @@ struct ModelEntry {
   std::string id;
   int64_t created = 0;
   std::vector<std::string> aliases, tags, capabilities;
-  std::string vocab_type;        // empty: unknown
+  std::string vocab_type;  // empty: unknown
   int64_t n_vocab = 0, n_ctx_train = 0, n_ctx = 0, n_embd = 0;
   int64_t n_params = 0, size = 0;
-  std::string format;            // "safetensors" or "gguf"
+  std::string format;  // "safetensors" or "gguf"
   std::string family, quantization;
 };
 

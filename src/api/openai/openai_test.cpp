@@ -43,7 +43,8 @@ TEST(Chat, ReadsMessages) {
       {"role": "user", "content": [{"type": "text", "text": "a"}, {"type": "text", "text": "b"}], "name": "Ann"},
       {"role": "assistant", "content": null, "tool_calls": [{"id": "c1", "type": "function",
         "function": {"name": "f", "arguments": "{\"x\": 1}"}}]},
-      {"role": "tool", "tool_call_id": "c1", "content": "42"}]})", kBounds);
+      {"role": "tool", "tool_call_id": "c1", "content": "42"}]})",
+                                  kBounds);
   EXPECT_EQ(request.messages_json,
             R"([{"role":"system","content":"be brief"},{"role":"user","content":"a\nb","name":"Ann"},)"
             R"({"role":"assistant","content":null,"tool_calls":[{"id":"c1","type":"function","function":)"
@@ -62,18 +63,23 @@ TEST(Chat, EmptyConversationsAreRefused) {  // H17
   EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": ""}]})"), "400 messages[0].content");
   EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": null}]})"), "400 messages[0].content");
   EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": []}]})"), "400 messages[0].content");
-  EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": "x"}, {"role": "user"}], "stream": true})"),
-            "400 messages[1].content");
+  EXPECT_EQ(
+      chat_refusal(R"({"messages": [{"role": "user", "content": "x"}, {"role": "user"}], "stream": true})"),
+      "400 messages[1].content");
   EXPECT_EQ(chat_refusal(R"({"messages": [3]})"), "400 messages[0]");
   EXPECT_EQ(chat_refusal(R"({"messages": [{"content": "x"}]})"), "400 messages[0].role");
   EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "robot", "content": "x"}]})"), "400 messages[0].role");
-  EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})"),
-            "400 messages");
+  EXPECT_EQ(
+      chat_refusal(
+          R"({"messages": [{"role": "assistant", "content": "a"}, {"role": "assistant", "content": "b"}]})"),
+      "400 messages");
 }
 
 TEST(Chat, MediaIsRefusedBeforeAnythingIsFetched) {
-  EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]})"),
-            "501 messages[0].content[0]");
+  EXPECT_EQ(
+      chat_refusal(
+          R"({"messages": [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "http://x"}}]}]})"),
+      "501 messages[0].content[0]");
   EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": [{"type": "file", "file": {}}]}]})"),
             "400 messages[0].content[0].type");
   EXPECT_EQ(chat_refusal(R"({"messages": [{"role": "user", "content": [{"type": "text"}]}]})"),
@@ -92,7 +98,9 @@ TEST(Chat, Logprobs) {  // H16
 
 TEST(Chat, ZeroIsAValue) {  // H32
   const auto zero = parse_chat(
-      chat_with(R"("temperature": 0, "top_p": 0.0, "seed": 0, "presence_penalty": 0, "top_k": 0, "min_p": 0)"), kBounds);
+      chat_with(
+          R"("temperature": 0, "top_p": 0.0, "seed": 0, "presence_penalty": 0, "top_k": 0, "min_p": 0)"),
+      kBounds);
   EXPECT_EQ(zero.sampling.temperature, 0.0f);
   EXPECT_EQ(zero.sampling.top_p, 0.0f);
   EXPECT_EQ(zero.sampling.seed, 0u);
@@ -116,12 +124,29 @@ TEST(Chat, SeedsFold) {
 }
 
 TEST(Chat, RangesAreChecked) {
-  for (const char* field : {R"("temperature": 2.1)", R"("temperature": -0.1)", R"("top_p": 1.1)", R"("min_p": -1)",
-                            R"("n": 0)", R"("n": 9)", R"("top_k": -2)", R"("frequency_penalty": 2.5)",
-                            R"("presence_penalty": -3)", R"("repetition_penalty": 0)", R"("seed": 1e30)",
-                            R"("seed": 1.5)", R"("temperature": "hot")", R"("stream": "yes")", R"("n": true)",
-                            R"("stop": 3)", R"("stop": "")", R"("stop": ["a", ""])", R"("stop": [1])",
-                            R"("stream_options": {})", R"("user": 3)", R"("metadata": [])", R"("stream_options": 1)"}) {
+  for (const char* field : {R"("temperature": 2.1)",
+                            R"("temperature": -0.1)",
+                            R"("top_p": 1.1)",
+                            R"("min_p": -1)",
+                            R"("n": 0)",
+                            R"("n": 9)",
+                            R"("top_k": -2)",
+                            R"("frequency_penalty": 2.5)",
+                            R"("presence_penalty": -3)",
+                            R"("repetition_penalty": 0)",
+                            R"("seed": 1e30)",
+                            R"("seed": 1.5)",
+                            R"("temperature": "hot")",
+                            R"("stream": "yes")",
+                            R"("n": true)",
+                            R"("stop": 3)",
+                            R"("stop": "")",
+                            R"("stop": ["a", ""])",
+                            R"("stop": [1])",
+                            R"("stream_options": {})",
+                            R"("user": 3)",
+                            R"("metadata": [])",
+                            R"("stream_options": 1)"}) {
     EXPECT_EQ(chat_refusal(chat_with(field)).substr(0, 3), "400") << field;
   }
   std::string many = R"("stop": [)";
@@ -135,7 +160,8 @@ TEST(Chat, LogitBias) {  // H18
   EXPECT_EQ(request.sampling.logit_bias, (std::map<int32_t, float>{{0, 100.0f}, {7, 0.5f}, {99, -100.0f}}));
   for (const char* key : {"100", "2147483648", "-1", "abc", "", "1.0", "+1", " 1", "0x1"}) {
     EXPECT_EQ(chat_refusal(chat_with(fmt::format(R"("logit_bias": {{"{}": 1}})", key))),
-              fmt::format("400 logit_bias.{}", key)) << key;
+              fmt::format("400 logit_bias.{}", key))
+        << key;
   }
   EXPECT_EQ(chat_refusal(chat_with(R"("logit_bias": {"5": 1000})")), "400 logit_bias.5");
   EXPECT_EQ(chat_refusal(chat_with(R"("logit_bias": {"5": "NaN"})")), "400 logit_bias.5");
@@ -145,34 +171,39 @@ TEST(Chat, LogitBias) {  // H18
 
 TEST(Chat, NothingIsSilentlyIgnored) {
   const std::pair<const char*, const char*> cases[] = {
-      {R"("tools": [{"type": "function"}])", "400 tools"},
+      {R"("tools": [{"type": "function"}])", "400 tools[0].function"},
+      {R"("tools": [{"type": "function", "function": {"name": "a b"}}])", "400 tools[0].function.name"},
       {R"("functions": [])", "400 functions"},
       {R"("function_call": "auto")", "400 function_call"},
       {R"("tool_choice": "required")", "400 tool_choice"},
-      {R"("response_format": {"type": "json_object"})", "400 response_format"},
       {R"("response_format": {})", "400 response_format.type"},
-      {R"("grammar": "root ::= x")", "400 grammar"},
-      {R"("json_schema": {})", "400 json_schema"},
+      {R"("response_format": {"type": "json_schema"})", "400 response_format.schema"},
+      {R"("response_format": {"type": "json_object"}, "grammar": "root ::= x")", "400 grammar"},
+      {R"("json_schema": 5)", "400 json_schema"},
+      {R"("reasoning_format": "odd")", "400 reasoning_format"},
       {R"("typical_p": 0.5)", "400 typical_p"},
       {R"("mirostat": 2)", "400 mirostat"},
       {R"("samplers": ["top_k"])", "400 samplers"},
       {R"("dry_multiplier": 0.8)", "400 dry_multiplier"},
       {R"("lora": [{"id": 0, "scale": 1}])", "400 lora"},
-      {R"("thinking": {"type": "enabled"})", "400 thinking"},
+      {R"("thinking": "much")", "400 thinking"},
       {R"("return_progress": true)", "400 return_progress"},
       {R"("modalities": ["text", "audio"])", "501 modalities[1]"},
       {R"("audio": {"voice": "x"})", "400 audio"}};
   for (const auto& [field, expected] : cases) EXPECT_EQ(chat_refusal(chat_with(field)), expected) << field;
-  const auto inert = parse_chat(chat_with(R"("user": "u", "store": true, "metadata": {"a": "b"}, "service_tier": "auto",
+  const auto inert =
+      parse_chat(chat_with(R"("user": "u", "store": true, "metadata": {"a": "b"}, "service_tier": "auto",
       "tools": [], "tool_choice": "none", "response_format": {"type": "text"}, "typical_p": 1, "modalities": ["text"],
-      "parallel_tool_calls": false, "mirostat": 0, "lora": [], "whatever": 1, "prediction": {})"), kBounds);
+      "parallel_tool_calls": false, "mirostat": 0, "lora": [], "whatever": 1, "prediction": {})"),
+                 kBounds);
   EXPECT_EQ(inert.ignored, std::vector<std::string>{"whatever"});
   EXPECT_EQ(inert.echoed.metadata_json, R"({"a":"b"})");
 }
 
 TEST(Chat, TemplateVariables) {
-  EXPECT_EQ(parse_chat(chat_with(R"("enable_thinking": false, "chat_template_kwargs": {"a": [1]})"), kBounds).template_kwargs_json,
-            R"({"a":[1],"enable_thinking":false})");
+  EXPECT_EQ(parse_chat(chat_with(R"("enable_thinking": false, "chat_template_kwargs": {"a": [1]})"), kBounds)
+                .template_kwargs_json,
+            R"({"a":[1],"enable_thinking":false,"thinking":false})");
   EXPECT_EQ(merge_objects(R"({"a":1,"b":2})", R"({"b":3})"), R"({"b":3,"a":1})");
   EXPECT_EQ(merge_objects("", ""), "");
   EXPECT_EQ(chat_refusal(chat_with(R"("continue_final_message": true)")), "400 continue_final_message");
@@ -182,7 +213,8 @@ TEST(Chat, Prints) {
   const Identity identity{"chatcmpl-1", 5, "m", "fp"};
   ChatAnswer answer;
   answer.identity = identity;
-  answer.choices.push_back({0, "Hi", "stop", true, {{"H", -0.5f, {{"H", -0.5f}, {"\xF0\x9F", -1.0f}}}}});
+  answer.choices.push_back(
+      {0, "Hi", "", {}, "stop", true, {{"H", -0.5f, {{"H", -0.5f}, {"\xF0\x9F", -1.0f}}}}});
   answer.usage = {3, 0, 1};
   const auto node = JsonNode::parse(print_chat(answer));
   EXPECT_EQ(node.string("object"), "chat.completion");
@@ -191,15 +223,18 @@ TEST(Chat, Prints) {
   const auto token = choice.find("logprobs")->find("content")->items()[0];
   EXPECT_EQ(token.string("token"), "H");
   EXPECT_EQ(token.find("top_logprobs")->items()[1].string("token"), "\\xf0\\x9f");
-  EXPECT_EQ(token.find("top_logprobs")->items()[1].find("bytes")->integers(0, 255), (std::vector<int32_t>{0xF0, 0x9F}));
+  EXPECT_EQ(token.find("top_logprobs")->items()[1].find("bytes")->integers(0, 255),
+            (std::vector<int32_t>{0xF0, 0x9F}));
   EXPECT_EQ(node.find("usage")->integer("total_tokens", 0, 99), 4);
 
-  EXPECT_EQ(print_chat_chunk(identity, {.index = 1, .role = true}, false),
-            R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":5,"model":"m","system_fingerprint":"fp",)"
-            R"("choices":[{"index":1,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})");
-  EXPECT_EQ(print_chat_chunk(identity, {.index = 0, .finish_reason = "length"}, true),
-            R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":5,"model":"m","system_fingerprint":"fp",)"
-            R"("choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}],"usage":null})");
+  EXPECT_EQ(
+      print_chat_chunk(identity, {.index = 1, .role = true}, false),
+      R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":5,"model":"m","system_fingerprint":"fp",)"
+      R"("choices":[{"index":1,"delta":{"role":"assistant","content":""},"logprobs":null,"finish_reason":null}]})");
+  EXPECT_EQ(
+      print_chat_chunk(identity, {.index = 0, .finish_reason = "length"}, true),
+      R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":5,"model":"m","system_fingerprint":"fp",)"
+      R"("choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}],"usage":null})");
   EXPECT_EQ(JsonNode::parse(print_chat_usage_chunk(identity, {2, 1, 3})).find("choices")->size(), 0u);
 }
 
@@ -225,7 +260,9 @@ TEST(Completion, Fields) {
   const auto plain = parse_completion(completion_with(""), kBounds);
   EXPECT_EQ(plain.max_tokens, 16);
   EXPECT_EQ(plain.logprobs, -1);
-  EXPECT_EQ(parse_completion(completion_with(R"("logprobs": 0, "echo": true, "best_of": 2, "n": 2)"), kBounds).logprobs, 0);
+  EXPECT_EQ(parse_completion(completion_with(R"("logprobs": 0, "echo": true, "best_of": 2, "n": 2)"), kBounds)
+                .logprobs,
+            0);
   EXPECT_EQ(completion_refusal(completion_with(R"("logprobs": 21)")), "400 logprobs");
   EXPECT_EQ(completion_refusal(completion_with(R"("logprobs": true)")), "400 logprobs");
   EXPECT_EQ(completion_refusal(completion_with(R"("best_of": 2)")), "400 best_of");
@@ -233,13 +270,15 @@ TEST(Completion, Fields) {
 }
 
 TEST(Completion, PrintsLegacyLogprobs) {
-  CompletionChoice choice{.index = 0, .text = "ab", .finish_reason = "", .with_logprobs = true, .logprobs = {}};
+  CompletionChoice choice{
+      .index = 0, .text = "ab", .finish_reason = "", .with_logprobs = true, .logprobs = {}};
   choice.logprobs.push_back({{"a", 0, {}}, false, 0});
   choice.logprobs.push_back({{"b", -0.25f, {{"c", -0.125f}}}, true, 1});
-  EXPECT_EQ(print_completion_chunk({"cmpl-1", 5, "m", "fp"}, choice, false),
-            R"({"id":"cmpl-1","object":"text_completion","created":5,"model":"m","system_fingerprint":"fp","choices":[)"
-            R"({"index":0,"text":"ab","logprobs":{"tokens":["a","b"],"token_logprobs":[null,-0.25],)"
-            R"("top_logprobs":[null,{"c":-0.125,"b":-0.25}],"text_offset":[0,1]},"finish_reason":null}]})");
+  EXPECT_EQ(
+      print_completion_chunk({"cmpl-1", 5, "m", "fp"}, choice, false),
+      R"({"id":"cmpl-1","object":"text_completion","created":5,"model":"m","system_fingerprint":"fp","choices":[)"
+      R"({"index":0,"text":"ab","logprobs":{"tokens":["a","b"],"token_logprobs":[null,-0.25],)"
+      R"("top_logprobs":[null,{"c":-0.125,"b":-0.25}],"text_offset":[0,1]},"finish_reason":null}]})");
 }
 
 TEST(Embedding, Inputs) {
@@ -248,7 +287,10 @@ TEST(Embedding, Inputs) {
   EXPECT_FALSE(parse_embedding(R"({"input": "a"})", 100).base64);
   EXPECT_TRUE(parse_embedding(R"({"input": ["a", [1, 2]], "encoding_format": "base64"})", 100).base64);
   EXPECT_EQ(parse_embedding(R"({"input": [{"type": "text", "text": "a"}]})", 100).inputs.size(), 1u);
-  EXPECT_EQ(parse_embedding(R"({"input": [{"content": "a"}, {"content": [{"type": "text", "text": "b"}]}]})", 100).inputs.size(), 2u);
+  EXPECT_EQ(
+      parse_embedding(R"({"input": [{"content": "a"}, {"content": [{"type": "text", "text": "b"}]}]})", 100)
+          .inputs.size(),
+      2u);
   EXPECT_EQ(refused(R"({"input": "a", "encoding_format": "foo"})"), "400 encoding_format");  // H29
   EXPECT_EQ(refused(R"({"input": ""})"), "400 input");
   EXPECT_EQ(refused(R"({"input": ["a", ""]})"), "400 input[1]");
@@ -280,9 +322,10 @@ TEST(Embedding, Norms) {
 }
 
 TEST(Embedding, Prints) {
-  EXPECT_EQ(print_embeddings({{1.0f, 0.5f}}, false, "m", 3),
-            R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,0.5],"shape":[2]}],"model":"m",)"
-            R"("usage":{"prompt_tokens":3,"total_tokens":3}})");
+  EXPECT_EQ(
+      print_embeddings({{1.0f, 0.5f}}, false, "m", 3),
+      R"({"object":"list","data":[{"object":"embedding","index":0,"embedding":[1,0.5],"shape":[2]}],"model":"m",)"
+      R"("usage":{"prompt_tokens":3,"total_tokens":3}})");
   EXPECT_NE(print_embeddings({{1.0f}}, true, "m", 3).find(R"("embedding":"AACAPw==")"), std::string::npos);
 }
 

@@ -43,13 +43,6 @@ std::map<int32_t, float> parse_logit_bias(const JsonNode& body, int vocab_size) 
   return out;
 }
 
-/// A field that is off at `off` and not served otherwise.
-void only_off(const JsonNode& body, std::string_view key, double off) {
-  if (const auto node = body.find(key); node && node->number(-kHuge, kHuge) != off) {
-    fail_param(std::string(key), "{}: not supported yet; leave it out or send {}", key, off);
-  }
-}
-
 void only_false(const JsonNode& body, std::string_view key) {
   if (const auto x = body.boolean(key); x && *x) fail_param(std::string(key), "{}: not supported yet", key);
 }
@@ -63,32 +56,6 @@ void only_empty(const JsonNode& body, std::string_view key) {
   if (!node) return;
   if (node->kind() != JsonKind::array) node->wrong("an array");
   if (node->size() != 0) fail_param(std::string(key), "{}: not supported yet", key);
-}
-
-void check_tools(const JsonNode& body) {
-  if (body.has("functions")) fail_param("functions", "functions: not supported; `tools` is its successor");
-  if (body.has("function_call")) {
-    fail_param("function_call", "function_call: not supported; `tool_choice` is its successor");
-  }
-  only_empty(body, "tools");
-  if (const auto choice = body.find("tool_choice")) {
-    const bool harmless = choice->kind() == JsonKind::string && (choice->string() == "none" || choice->string() == "auto");
-    if (!harmless) fail_param("tool_choice", "tool_choice: not supported yet; only \"none\" and \"auto\"");
-  }
-  body.boolean("parallel_tool_calls");
-}
-
-void check_response_format(const JsonNode& body) {
-  refused(body, "grammar");
-  refused(body, "json_schema");
-  const auto format = body.find("response_format");
-  if (!format) return;
-  if (format->kind() != JsonKind::object) format->wrong("an object");
-  const auto type = format->string("type");
-  if (!type) fail_param("response_format.type", "response_format.type: expected a string");
-  if (*type != "text") {
-    fail_param("response_format", "response_format: type \"{}\" is not supported yet; only \"text\"", type->substr(0, 64));
-  }
 }
 
 }  // namespace
@@ -142,6 +109,7 @@ SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds) {
   }
   out.logit_bias = parse_logit_bias(body, bounds.vocab_size);
   out.ignore_eos = body.boolean("ignore_eos");
+  parse_chain(body, out);
   out.stop = parse_stop(body);
   return out;
 }
@@ -159,59 +127,69 @@ StreamFields parse_stream(const JsonNode& body) {
 }
 
 void refuse_unsupported(const JsonNode& body) {
-  check_tools(body);
-  check_response_format(body);
-  // Samplers whose stage is not built yet: off is honoured by doing nothing, their settings then mean nothing.
-  only_off(body, "top_n_sigma", 0);
-  only_off(body, "typical_p", 1);
-  only_off(body, "xtc_probability", 0);
-  body.number("xtc_threshold", 0, 0.5);
-  only_off(body, "dry_multiplier", 0);
-  body.number("dry_base", 0, kHuge);
-  body.integer("dry_allowed_length", 0, INT32_MAX);
-  body.integer("dry_penalty_last_n", -1, INT32_MAX);
-  body.find("dry_sequence_breakers");
-  only_off(body, "dynatemp_range", 0);
-  body.number("dynatemp_exponent", 0, kHuge);
-  only_off(body, "mirostat", 0);
-  body.number("mirostat_tau", 0, kHuge);
-  body.number("mirostat_eta", 0, kHuge);
-  if (const auto target = body.number("adaptive_target", -kHuge, kHuge); target && *target >= 0) {
-    fail_param("adaptive_target", "adaptive_target: not supported yet; a negative value is off");
-  }
-  body.number("adaptive_decay", 0, 1);
-  refused(body, "samplers");
   only_empty(body, "lora");
   only_false(body, "return_progress");
   only_false(body, "timings_per_token");
-  only_false(body, "reasoning_control");
-  only_off(body, "max_pattern_size", 0);
-  only_off(body, "min_pattern_size", 0);
-  only_off(body, "min_count", 0);
-  for (const char* key : {"thinking", "reasoning", "thinking_token_budget", "thinking_budget_tokens",
-                          "preserve_thinking", "max_denoising_steps", "diffusion_threshold", "diffusion_sampler",
-                          "diffusion_min_canvas_length", "diffusion_max_canvas_length", "diffusion_full_canvas",
-                          "web_search_options", "audio"}) {
+  for (const char* key :
+       {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler", "diffusion_min_canvas_length",
+        "diffusion_max_canvas_length", "diffusion_full_canvas", "web_search_options", "audio"}) {
     refused(body, key);
-  }
-  if (const auto format = body.string("reasoning_format"); format && *format != "none" && *format != "auto") {
-    fail_param("reasoning_format", "reasoning_format: \"{}\" is not supported yet; only \"none\" and \"auto\"",
-               format->substr(0, 64));
   }
   if (const auto modalities = body.find("modalities")) {
     for (const auto& item : modalities->items()) {
       const auto name = item.string();
       if (name == "text") continue;
       if (name == "audio") {
-        refuse_param(501, "not_supported_error", item.path(), "modalities: this model does not produce audio");
+        refuse_param(501, "not_supported_error", item.path(),
+                     "modalities: this model does not produce audio");
       }
       fail_param(item.path(), "{}: expected \"text\", found \"{}\"", item.path(), name.substr(0, 64));
     }
   }
-  // There is no prefix cache to consult or to feed yet, so either wish is granted.
-  body.boolean("cache_prompt");
-  if (const auto key = body.string("prompt_cache_key"); key && key->size() > 512) {
-    fail_param("prompt_cache_key", "prompt_cache_key: at most 512 characters, found {}", key->size());
+}
+
+void parse_chain(const JsonNode& body, SamplingFields& out) {
+  constexpr int kMost = std::numeric_limits<int>::max();
+  out.typical_p = real(body, "typical_p", 0, 1);
+  out.top_n_sigma = real(body, "top_n_sigma", -1, kHuge);
+  out.xtc_probability = real(body, "xtc_probability", 0, 1);
+  out.xtc_threshold = real(body, "xtc_threshold", 0, 1);
+  out.dry_multiplier = real(body, "dry_multiplier", 0, 100);
+  out.dry_base = real(body, "dry_base", 0, 100);
+  out.dry_allowed_length = whole(body, "dry_allowed_length", 0, kMost);
+  out.dry_penalty_last_n = whole(body, "dry_penalty_last_n", -1, kMost);
+  if (const auto list = body.find("dry_sequence_breakers")) {
+    out.dry_breakers.emplace();
+    for (const auto& item : list->items()) {
+      out.dry_breakers->push_back(item.string());
+      if (out.dry_breakers->back().empty())
+        fail_param(item.path(), "{}: a breaker must not be empty", item.path());
+    }
+  }
+  out.dynatemp_range = real(body, "dynatemp_range", 0, 100);
+  out.dynatemp_exponent = real(body, "dynatemp_exponent", 0, 100);
+  out.mirostat = whole(body, "mirostat", 0, 2);
+  out.mirostat_tau = real(body, "mirostat_tau", 0, 100);
+  out.mirostat_eta = real(body, "mirostat_eta", 0, 1);
+  out.adaptive_target = real(body, "adaptive_target", -1, 1);
+  out.adaptive_decay = real(body, "adaptive_decay", 0, 1);
+  if (const auto list = body.find("samplers")) {
+    if (list->kind() == JsonKind::string) {
+      out.samplers = parse_stage_letters(list->string(), "samplers");
+    } else {
+      std::vector<std::string> names;
+      for (const auto& item : list->items()) names.push_back(item.string());
+      out.samplers = parse_stages(names, "samplers");
+    }
+  }
+  out.max_pattern = whole(body, "max_pattern_size", 0, 4096);
+  out.min_pattern = whole(body, "min_pattern_size", 0, 4096);
+  out.min_count = whole(body, "min_count", 2, 4096);
+  out.cache_prompt = body.boolean("cache_prompt").value_or(true);
+  out.cache_key = body.string("prompt_cache_key").value_or("");
+  if (out.cache_key.size() > 512) {
+    fail_param("prompt_cache_key", "prompt_cache_key: at most 512 characters, found {}",
+               out.cache_key.size());
   }
 }
 
@@ -225,9 +203,11 @@ EchoedFields parse_inert(const JsonNode& body) {
   out.service_tier = body.string("service_tier").value_or("");
   if (const auto metadata = body.find("metadata")) {
     if (metadata->kind() != JsonKind::object) metadata->wrong("an object");
-    if (metadata->size() > 16) fail_param("metadata", "metadata: at most 16 entries, found {}", metadata->size());
+    if (metadata->size() > 16)
+      fail_param("metadata", "metadata: at most 16 entries, found {}", metadata->size());
     for (const auto& [name, value] : metadata->members()) {
-      if (name.size() > 64) fail_param("metadata", "metadata: a key has {} characters, at most 64", name.size());
+      if (name.size() > 64)
+        fail_param("metadata", "metadata: a key has {} characters, at most 64", name.size());
       if (value.string().size() > 512) fail_param(value.path(), "{}: at most 512 characters", value.path());
     }
     out.metadata_json = metadata->dump();

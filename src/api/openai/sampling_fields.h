@@ -9,26 +9,39 @@
 #include <vector>
 
 #include "api/json_node.h"
+#include "sample/params.h"
 
 namespace mlxcel::openai {
 
 /// What a request is checked against.
 struct Bounds {
   int vocab_size = 0;
-  int max_choices = 128;   // n, and no more than can ever run
+  int max_choices = 128;  // n, and no more than can ever run
 };
 
 struct SamplingFields {
   std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-  std::optional<int> top_k, repeat_last_n, min_keep;
-  std::optional<uint32_t> seed;   // folded to 32 bits; absent also for -1 and 4294967295 (fresh)
-  bool seed_given = false;        // true also for an explicit "fresh one, please"
+  std::optional<float> typical_p, top_n_sigma, xtc_probability, xtc_threshold, dry_multiplier, dry_base;
+  std::optional<float> dynatemp_range, dynatemp_exponent, mirostat_tau, mirostat_eta, adaptive_target,
+      adaptive_decay;
+  std::optional<int> top_k, repeat_last_n, min_keep, dry_allowed_length, dry_penalty_last_n, mirostat;
+  std::optional<std::vector<std::string>> dry_breakers;
+  std::optional<std::vector<Stage>> samplers;
+  std::optional<int> max_pattern, min_pattern, min_count;  // loop detection; 0: off
+  bool post_sampling_probs = false;
+  bool cache_prompt = true;      // reuse kept prefixes and keep this one
+  std::string cache_key;         // prefixes are shared by requests with the same
+  std::optional<uint32_t> seed;  // folded to 32 bits; absent also for -1 and 4294967295 (fresh)
+  bool seed_given = false;       // true also for an explicit "fresh one, please"
   std::map<int32_t, float> logit_bias;
   std::optional<bool> ignore_eos;
   std::vector<std::string> stop;
 };
 
 SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds);
+/// The stages beyond the usual ones, their order, loop detection and the prompt cache; native and OpenAI's
+/// alike.
+void parse_chain(const JsonNode& body, SamplingFields& out);
 /// A string or a list of at most 16; the empty string is refused.
 std::vector<std::string> parse_stop(const JsonNode& body);
 /// Folds a seed to 32 bits; nothing for "a fresh one".
@@ -45,7 +58,7 @@ void refuse_unsupported(const JsonNode& body);
 
 /// Accepted without effect: user, metadata, store and their like. `metadata` is bounded and echoed.
 struct EchoedFields {
-  std::string metadata_json;     // empty: absent
+  std::string metadata_json;  // empty: absent
   std::string service_tier;
 };
 EchoedFields parse_inert(const JsonNode& body);

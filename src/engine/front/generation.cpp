@@ -1,5 +1,6 @@
 #include "engine/generation.h"
 
+#include <algorithm>
 #include <deque>
 
 #include "base/channel.h"
@@ -14,9 +15,17 @@ struct TextStream::Impl {
     size_t start;
   };
 
-  Impl(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special)
-      : detokenizer(std::move(tokenizer), !show_special), matcher(std::move(stops)) {}
+  Impl(std::shared_ptr<const Tokenizer> t, std::vector<std::string> stops, bool show_special, std::vector<TokenId> marks)
+      : tokenizer(std::move(t)),
+        shown(std::move(marks)),
+        detokenizer(tokenizer, !show_special && shown.empty()),
+        matcher(std::move(stops)) {
+    hides = !show_special && !shown.empty();
+  }
 
+  const std::shared_ptr<const Tokenizer> tokenizer;
+  const std::vector<TokenId> shown;
+  bool hides = false;  // special tokens that are not in `shown`
   Detokenizer detokenizer;
   StopMatcher matcher;
   std::deque<Held> held;
@@ -48,7 +57,9 @@ struct TextStream::Impl {
   }
 
   std::optional<TextEvent> push(Token token) {
-    const std::string piece = detokenizer.push(token.draw.token);
+    const TokenId id = token.draw.token;
+    const bool hidden = hides && tokenizer->is_special(id) && std::find(shown.begin(), shown.end(), id) == shown.end();
+    const std::string piece = hidden ? std::string() : detokenizer.push(id);
     held.push_back({std::move(token.draw), made});
     made += piece.size();
     StopMatcher::Result match = matcher.push(piece);
@@ -69,8 +80,9 @@ struct TextStream::Impl {
   }
 };
 
-TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special)
-    : impl_(std::make_unique<Impl>(std::move(tokenizer), std::move(stops), show_special)) {}
+TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special,
+                       std::vector<TokenId> shown)
+    : impl_(std::make_unique<Impl>(std::move(tokenizer), std::move(stops), show_special, std::move(shown))) {}
 TextStream::~TextStream() = default;
 TextStream::TextStream(TextStream&&) noexcept = default;
 

@@ -1,9 +1,8 @@
-// POST /v1/chat/completions: messages to a prompt, rows to an answer or a stream of chunks.
+// POST /v1/chat/completions: the request to a chat job, its answer to chunks or one body.
 #include "api/openai/chat.h"
 
 #include "api/sse.h"
-#include "engine/front/prompt.h"
-#include "server/generation.h"
+#include "server/chat_job.h"
 
 namespace mlxcel {
 namespace {
@@ -11,29 +10,32 @@ namespace {
 using openai::ChatChunk;
 using openai::ChatRequest;
 
-class ChatWriter final : public AnswerWriter {
+class ChatWriter final : public ReplyWriter {
  public:
-  ChatWriter(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Tokenizer> tokenizer,
-             openai::Identity identity, const ChatRequest& request, int ping_seconds, std::string echo)
+  ChatWriter(std::shared_ptr<Exchange> exchange, openai::Identity identity, const ChatRequest& request,
+             const ServiceOptions& options, std::string echo)
       : exchange_(std::move(exchange)),
-        tokenizer_(std::move(tokenizer)),
         streams_(request.stream.stream),
         include_usage_(request.stream.include_usage),
         with_logprobs_(request.logprobs >= 0),
-        ping_seconds_(ping_seconds),
+        ping_seconds_(request.ping_interval.value_or(options.ping_seconds)),
+        alias_(options.reasoning_alias),
         ignored_(request.ignored),
         echo_(std::move(echo)) {
     answer_.identity = std::move(identity);
     answer_.echoed = request.echoed;
     for (int i = 0; i < request.n; ++i) {
-      answer_.choices.push_back({.index = i, .content = echo_, .finish_reason = "", .with_logprobs = with_logprobs_,
+      answer_.choices.push_back({.index = i,
+                                 .content = echo_,
+                                 .reasoning = "",
+                                 .calls = {},
+                                 .finish_reason = "",
+                                 .with_logprobs = with_logprobs_,
                                  .logprobs = {}});
     }
   }
 
-  void warn(std::string warnings_json) { answer_.warnings_json = std::move(warnings_json); }
-
-  void begin() override {
+  void begin(int) override {
     if (!streams_) return;
     HttpResponse head;
     head.content_type = "text/event-stream";
@@ -46,37 +48,52 @@ class ChatWriter final : public AnswerWriter {
     }
   }
 
-  void scored(size_t, const std::vector<Draw>&) override {}
-
-  void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
-    auto& choice = answer_.choices[row];
-    if (with_logprobs_) {
-      auto scores = token_scores(*tokenizer_, draws);
-      if (streams_) choice.logprobs.clear();
-      choice.logprobs.insert(choice.logprobs.end(), scores.begin(), scores.end());
-    }
-    if (!streams_) {
-      choice.content += piece;
-      return;
-    }
-    const bool scores = with_logprobs_ && !choice.logprobs.empty();
-    if (piece.empty() && !scores) return;
-    send({.index = choice.index, .content = piece, .logprobs = scores ? &choice.logprobs : nullptr});
+  void scores(size_t row, std::vector<openai::TokenScore> scores) override {
+    auto& list = answer_.choices[row].logprobs;
+    list.insert(list.end(), std::make_move_iterator(scores.begin()), std::make_move_iterator(scores.end()));
   }
 
-  void end(size_t row, const RowFigures& figures) override {
+  void thought(size_t row, const std::string& text) override {
+    if (!streams_)
+      answer_.choices[row].reasoning += text;
+    else
+      send_text(row, {.index = static_cast<int>(row), .reasoning = text});
+  }
+
+  void content(size_t row, const std::string& text) override {
+    if (!streams_)
+      answer_.choices[row].content += text;
+    else
+      send_text(row, {.index = static_cast<int>(row), .content = text});
+  }
+
+  void call(size_t row, int index, const ToolCall& call) override {
+    if (!streams_) {
+      answer_.choices[row].calls.push_back(call);
+      return;
+    }
+    send({.index = static_cast<int>(row), .call = &call, .call_index = index});
+    send_text(row, {.index = static_cast<int>(row), .call_index = index, .arguments = &call.arguments});
+  }
+
+  void end(size_t row, const ReplyEnd& end, const std::vector<Warning>& warnings) override {
     auto& choice = answer_.choices[row];
-    choice.finish_reason = figures.finish;
+    choice.finish_reason = end.finish;
+    answer_.warnings_json = print_warnings(warnings);
     if (!streams_) return;
+    if (!choice.logprobs.empty()) send_text(row, {.index = choice.index});
     ++ended_;
     const bool last = ended_ == answer_.choices.size();
-    send({.index = choice.index, .finish_reason = figures.finish, .timings = last ? &figures.timings : nullptr,
+    send({.index = choice.index,
+          .finish_reason = end.finish,
+          .timings = last ? &end.figures.timings : nullptr,
           .warnings_json = last ? answer_.warnings_json : std::string()});
   }
 
   void finish(const openai::Usage& usage, const openai::TimingFigures& totals) override {
     if (streams_) {
-      if (include_usage_) exchange_->write(sse_event(openai::print_chat_usage_chunk(answer_.identity, usage)));
+      if (include_usage_)
+        exchange_->write(sse_event(openai::print_chat_usage_chunk(answer_.identity, usage)));
       exchange_->write(std::string(kSseDone));
       exchange_->close_stream();
       return;
@@ -85,19 +102,26 @@ class ChatWriter final : public AnswerWriter {
     answer_.timings = totals;
     HttpResponse out;
     add_ignored_fields(out, ignored_);
-    out.body = openai::print_chat(answer_);
+    out.body = openai::print_chat(answer_, alias_);
     exchange_->respond(std::move(out));
   }
 
  private:
+  /// With the log-probabilities that have gathered.
+  void send_text(size_t row, ChatChunk chunk) {
+    auto& scores = answer_.choices[row].logprobs;
+    if (!scores.empty()) chunk.logprobs = &scores;
+    send(chunk);
+    scores.clear();
+  }
   void send(const ChatChunk& chunk) {
-    exchange_->write(sse_event(openai::print_chat_chunk(answer_.identity, chunk, include_usage_)));
+    exchange_->write(sse_event(openai::print_chat_chunk(answer_.identity, chunk, include_usage_, alias_)));
   }
 
   std::shared_ptr<Exchange> exchange_;
-  std::shared_ptr<const Tokenizer> tokenizer_;
   const bool streams_, include_usage_, with_logprobs_;
   const int ping_seconds_;
+  const std::string alias_;
   const std::vector<std::string> ignored_;
   const std::string echo_;
   openai::ChatAnswer answer_;
@@ -110,48 +134,43 @@ void chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   check_wishes(http);
   const auto engine = service.generator();
   const ChatRequest request = openai::parse_chat(http.body, service.bounds(*engine));
-
-  TemplateInput input;
-  input.messages_json = request.messages_json;
-  input.kwargs_json = openai::merge_objects(service.options().chat_template_kwargs, request.template_kwargs_json);
-  input.continue_final_message = request.continue_final_message.value_or(
-      request.last_is_assistant && service.options().prefill_assistant && !request.add_generation_prompt.value_or(false));
-  input.add_generation_prompt = request.add_generation_prompt.value_or(true) && !input.continue_final_message;
-  if (request.echo && !input.continue_final_message) {
+  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
+  if (request.echo && prompt.continued.empty()) {
     fail_param("echo", "echo: only where the last message is the assistant's and is continued");
   }
-  auto prompt = prepare_chat(*engine->tokenizer(), service.chat_template().get(), input);
-
-  Request row;
-  row.prompt = std::move(prompt.tokens);
-  row.sampling = service.sampling(request.sampling);
-  row.sampling.logprobs = request.logprobs;
-  row.max_tokens = request.max_tokens.value_or(service.options().predict);
-  row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
-  row.route = http.route;
-  fit_window(row, engine->context(), "messages");
-
-  Generation::Plan plan;
-  plan.prompt_tokens = static_cast<int>(row.prompt.size());
-  plan.stops = service.stops(request.sampling);
-  for (int i = 0; i < request.n; ++i) {
-    plan.rows.push_back(row);
-    plan.rows.back().choice = i;
-  }
-  auto writer = std::make_unique<ChatWriter>(exchange, engine->tokenizer(), service.identity("chatcmpl-"), request,
-                                             request.ping_interval.value_or(service.options().ping_seconds),
+  auto identity = service.identity("chatcmpl-");
+  ChatOptions options;
+  if (request.reasoning_control) options.end_thought = service.control_of(identity.id, http.key_label);
+  auto writer = std::make_unique<ChatWriter>(exchange, std::move(identity), request, service.options(),
                                              request.echo ? request.last_content : std::string());
-  if (prompt.double_bos) writer->warn(openai::print_warning("double_bos", "the prompt began with two BOS; one was dropped"));
-  plan.writer = std::move(writer);
-  Generation::start(router, engine, exchange, std::move(plan));
+  start_chat(router, engine, exchange, request, std::move(prompt), std::move(writer), options);
+}
+
+void count_chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
+  Service& service = router.service();
+  const auto engine = service.generator();
+  const ChatRequest request = openai::parse_chat(exchange->request().body, service.bounds(*engine));
+  const ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
+  JsonWriter body;
+  body.begin_object()
+      .field("object", "response.input_tokens")
+      .field("input_tokens", prompt.prompt.tokens.size())
+      .end_object();
+  HttpResponse out;
+  out.body = body.take();
+  add_ignored_fields(out, request.ignored);
+  exchange->respond(std::move(out));
 }
 
 }  // namespace
 
 void add_chat_routes(Router& router) {
-  auto handler = [&router](const auto& exchange) { chat(router, exchange); };
-  router.add("POST", "/v1/chat/completions", handler);
-  router.add("POST", "/chat/completions", handler);
+  for (const auto& prefix : {std::string("/v1"), std::string()}) {
+    router.add("POST", prefix + "/chat/completions",
+               [&router](const auto& exchange) { chat(router, exchange); });
+    router.add("POST", prefix + "/chat/completions/input_tokens",
+               [&router](const auto& exchange) { count_chat(router, exchange); });
+  }
 }
 
 }  // namespace mlxcel

@@ -4,6 +4,7 @@
 #include "api/sse.h"
 #include "api/utf8.h"
 #include "engine/front/prompt.h"
+#include "server/answer_form.h"
 #include "server/generation.h"
 
 namespace mlxcel {
@@ -15,9 +16,9 @@ using openai::LegacyScore;
 
 struct Prepared {
   std::vector<TokenId> tokens;
-  std::string text;          // what `echo` shows
+  std::string text;  // what `echo` shows
   bool double_bos = false;
-  bool bos_added = false;    // the first token is not part of the text
+  bool bos_added = false;  // the first token is not part of the text
 };
 
 Prepared prepare(const Engine& engine, const openai::Prompt& prompt) {
@@ -58,8 +59,11 @@ class CompletionWriter final : public AnswerWriter {
         length_(prompts_.size() * static_cast<size_t>(request.n), 0) {
     answer_.identity = std::move(identity);
     for (size_t i = 0; i < length_.size(); ++i) {
-      answer_.choices.push_back({.index = static_cast<int>(i), .text = "", .finish_reason = "",
-                                 .with_logprobs = request.logprobs >= 0, .logprobs = {}});
+      answer_.choices.push_back({.index = static_cast<int>(i),
+                                 .text = "",
+                                 .finish_reason = "",
+                                 .with_logprobs = request.logprobs >= 0,
+                                 .logprobs = {}});
     }
     for (const auto& prompt : prompts_) double_bos_ = double_bos_ || prompt.double_bos;
   }
@@ -90,7 +94,8 @@ class CompletionWriter final : public AnswerWriter {
 
   void scored(size_t row, const std::vector<Draw>& prompt_tokens) override {
     if (!request_.echo || !scores()) return;
-    for (auto& score : token_scores(*tokenizer_, prompt_tokens)) add_score(row, {std::move(score), true, 0}, false);
+    for (auto& score : token_scores(*tokenizer_, prompt_tokens))
+      add_score(row, {std::move(score), true, 0}, false);
   }
 
   void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
@@ -113,9 +118,9 @@ class CompletionWriter final : public AnswerWriter {
     choice.finish_reason = figures.finish;
     ++ended_;
     const bool last = ended_ == answer_.choices.size();
-    exchange_->write(sse_event(openai::print_completion_chunk(answer_.identity, choice, request_.stream.include_usage,
-                                                              last ? &figures.timings : nullptr,
-                                                              last ? warnings() : std::string())));
+    exchange_->write(sse_event(openai::print_completion_chunk(
+        answer_.identity, choice, request_.stream.include_usage, last ? &figures.timings : nullptr,
+        last ? warnings() : std::string())));
     choice.text.clear();
     choice.logprobs.clear();
   }
@@ -173,7 +178,7 @@ class CompletionWriter final : public AnswerWriter {
   const CompletionRequest request_;
   const std::vector<Prepared> prompts_;
   const int ping_seconds_;
-  std::vector<size_t> length_;   // characters of each choice so far
+  std::vector<size_t> length_;  // characters of each choice so far
   openai::CompletionAnswer answer_;
   std::vector<bool> prompt_pending_;
   size_t ended_ = 0;
@@ -194,6 +199,8 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
   row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.prompt_logprobs = request.echo && request.logprobs >= 0;
   row.route = http.route;
+  row.grammar = form_grammar(*engine, request.form);
+  wishes_of(service, http, request.sampling, row);
 
   Generation::Plan plan;
   plan.stops = service.stops(request.sampling);
@@ -204,14 +211,15 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
     one.prompt = prompts.back().tokens;
     fit_window(one, engine->context(), request.prompt_paths[p]);
     plan.prompt_tokens += static_cast<int>(one.prompt.size());
+    if (request.n > 1) one.group = next_group();
     for (int i = 0; i < request.n; ++i) {
       plan.rows.push_back(one);
       plan.rows.back().choice = i;
     }
   }
-  plan.writer = std::make_unique<CompletionWriter>(exchange, engine->tokenizer(), service.identity("cmpl-"), request,
-                                                   std::move(prompts),
-                                                   request.ping_interval.value_or(service.options().ping_seconds));
+  plan.writer = std::make_unique<CompletionWriter>(
+      exchange, engine->tokenizer(), service.identity("cmpl-"), request, std::move(prompts),
+      request.ping_interval.value_or(service.options().ping_seconds));
   Generation::start(router, engine, exchange, std::move(plan));
 }
 

@@ -6,10 +6,14 @@ namespace {
 
 void health(Service& service, const std::shared_ptr<Exchange>& exchange) {
   switch (service.state()) {
-    case Service::State::loading: refuse(503, "unavailable_error", "Loading model");
-    case Service::State::draining: refuse(503, "unavailable_error", "the server is shutting down");
-    case Service::State::stopped: refuse(503, "unavailable_error", "Engine stopped");
-    case Service::State::ready: break;
+    case Service::State::loading:
+      refuse(503, "unavailable_error", "Loading model");
+    case Service::State::draining:
+      refuse(503, "unavailable_error", "the server is shutting down");
+    case Service::State::stopped:
+      refuse(503, "unavailable_error", "Engine stopped");
+    case Service::State::ready:
+      break;
   }
   const auto engine = service.engine();
   if (!engine || engine->failure()) refuse(503, "unavailable_error", "Engine stopped");

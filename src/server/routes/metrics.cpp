@@ -8,7 +8,11 @@ void metrics(Service& service, const std::shared_ptr<Exchange>& exchange) {
   if (!service.options().metrics) {
     refuse(501, "not_supported_error", "metrics are off; start the server with --metrics");
   }
-  Metrics::Labels labels{.version = MLXCEL_VERSION, .mlx = "", .backend = MLXCEL_BACKEND_NAME, .id = "", .family = "",
+  Metrics::Labels labels{.version = MLXCEL_VERSION,
+                         .mlx = "",
+                         .backend = MLXCEL_BACKEND_NAME,
+                         .id = "",
+                         .family = "",
                          .kv_mode = ""};
   labels.mlx = service.options().mlx_version;
   HttpResponse out;
@@ -29,7 +33,8 @@ void metrics(Service& service, const std::shared_ptr<Exchange>& exchange) {
 }  // namespace
 
 void add_metrics_routes(Router& router) {
-  router.add("GET", "/metrics", [&service = router.service()](const auto& exchange) { metrics(service, exchange); });
+  router.add("GET", "/metrics",
+             [&service = router.service()](const auto& exchange) { metrics(service, exchange); });
 }
 
 }  // namespace mlxcel

@@ -12,7 +12,8 @@ HttpResponse json(std::string body) {
 
 void one_model(Service& service, const std::string& prefix, const std::shared_ptr<Exchange>& exchange) {
   const std::string id = exchange->request().path.substr(prefix.size());
-  if (!service.serves(id)) refuse_param(404, "not_found_error", "model", "model \"{}\" not found", id.substr(0, 200));
+  if (!service.serves(id))
+    refuse_param(404, "not_found_error", "model", "model \"{}\" not found", id.substr(0, 200));
   exchange->respond(json(openai::print_model(service.entry())));
 }
 
@@ -20,7 +21,9 @@ void one_model(Service& service, const std::string& prefix, const std::shared_pt
 
 void add_model_routes(Router& router) {
   Service& service = router.service();
-  auto list = [&service](const auto& exchange) { exchange->respond(json(openai::print_models({service.entry()}))); };
+  auto list = [&service](const auto& exchange) {
+    exchange->respond(json(openai::print_models({service.entry()})));
+  };
   router.add("GET", "/v1/models", list);
   router.add("GET", "/models", list);
   const std::string prefix = service.options().api_prefix + "/v1/models/";

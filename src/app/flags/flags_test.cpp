@@ -1,0 +1,388 @@
+// The table of flags: every row can be told apart, explained, given and refused; llama-server's options are
+// all there.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <set>
+
+#include "app/flags/flag.h"
+
+namespace mlxcel::app {
+namespace {
+
+FlagState read(const std::vector<std::string>& words) {
+  FlagState state;
+  read_flags(server_flags(), words, state);
+  return state;
+}
+
+std::string refusal(const std::vector<std::string>& words) {
+  try {
+    read(words);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class Variable {
+ public:
+  Variable(const char* name, const char* value) : name_(name) { ::setenv(name, value, 1); }
+  ~Variable() { ::unsetenv(name_); }
+
+ private:
+  const char* name_;
+};
+
+TEST(Flags, EveryRowIsToldApartAndExplained) {
+  std::set<std::string> names, variables;
+  for (const auto& flag : server_flags()) {
+    for (const auto& [name, on] : flag.spellings()) {
+      EXPECT_TRUE(names.insert(name).second) << name << " stands twice";
+      EXPECT_TRUE(name.starts_with("-")) << name;
+    }
+    EXPECT_TRUE(flag.apply) << flag.names;
+    EXPECT_FALSE(!flag.group.empty() && flag.help.empty()) << flag.names;
+    EXPECT_EQ(flag.kind != Flag::Kind::toggle, !flag.type.empty()) << flag.names;
+    std::string list = flag.env;
+    while (!list.empty()) {
+      const auto name = list.substr(0, list.find(','));
+      list = list.size() > name.size() ? list.substr(name.size() + 1) : "";
+      EXPECT_TRUE(variables.insert(name).second) << name << " belongs to two flags";
+    }
+  }
+}
+
+TEST(Flags, EveryRowActsOrSaysWhyNot) {
+  for (const auto& flag : server_flags()) {
+    for (const auto& [name, on] : flag.spellings()) {
+      std::vector<std::string> words{name};
+      if (flag.kind != Flag::Kind::toggle) words.emplace_back("no such value");
+      const std::string answer = refusal(words);
+      if (!answer.empty()) {
+        EXPECT_NE(answer.find(flag.name()), std::string::npos) << answer;
+        EXPECT_GT(answer.size(), flag.name().size() + 12) << "no reason in: " << answer;
+      }
+    }
+  }
+}
+
+TEST(Flags, LlamaServersOptionsAreAllKnown) {
+  // Names of release b10621 that scripts use; each works, is inert at some value, or is refused with a
+  // reason.
+  static const char* const kNames[] = {"-t",
+                                       "-tb",
+                                       "-C",
+                                       "-Cr",
+                                       "--cpu-strict",
+                                       "--prio",
+                                       "--poll",
+                                       "-Cb",
+                                       "-Crb",
+                                       "-c",
+                                       "-n",
+                                       "-b",
+                                       "-ub",
+                                       "--keep",
+                                       "--swa-full",
+                                       "-fa",
+                                       "--perf",
+                                       "-e",
+                                       "--rope-scaling",
+                                       "--rope-scale",
+                                       "--rope-freq-base",
+                                       "--rope-freq-scale",
+                                       "--yarn-orig-ctx",
+                                       "--yarn-ext-factor",
+                                       "--yarn-attn-factor",
+                                       "--yarn-beta-slow",
+                                       "--yarn-beta-fast",
+                                       "-kvo",
+                                       "-nkvo",
+                                       "--repack",
+                                       "-nr",
+                                       "--no-host",
+                                       "-ctk",
+                                       "-ctv",
+                                       "-dt",
+                                       "--rpc",
+                                       "-lm",
+                                       "-lzm",
+                                       "--numa",
+                                       "-dev",
+                                       "--list-devices",
+                                       "-ot",
+                                       "-cmoe",
+                                       "-ncmoe",
+                                       "-ncffn",
+                                       "-ngl",
+                                       "-sm",
+                                       "-ts",
+                                       "-mg",
+                                       "-fit",
+                                       "-fitt",
+                                       "-fitc",
+                                       "--check-tensors",
+                                       "--override-kv",
+                                       "--op-offload",
+                                       "--lora",
+                                       "--lora-scaled",
+                                       "--control-vector",
+                                       "--control-vector-scaled",
+                                       "--control-vector-layer-range",
+                                       "-m",
+                                       "-mu",
+                                       "-dr",
+                                       "-hf",
+                                       "-hfr",
+                                       "-hff",
+                                       "-hft",
+                                       "--log-disable",
+                                       "--log-file",
+                                       "--log-jsonl",
+                                       "--log-colors",
+                                       "-v",
+                                       "--offline",
+                                       "-lv",
+                                       "--log-prefix",
+                                       "--log-timestamps",
+                                       "-ctkd",
+                                       "-ctvd",
+                                       "--samplers",
+                                       "-s",
+                                       "--sampler-seq",
+                                       "--ignore-eos",
+                                       "--temp",
+                                       "--top-k",
+                                       "--top-p",
+                                       "--min-p",
+                                       "--top-nsigma",
+                                       "--xtc-probability",
+                                       "--xtc-threshold",
+                                       "--typical",
+                                       "--repeat-last-n",
+                                       "--repeat-penalty",
+                                       "--presence-penalty",
+                                       "--frequency-penalty",
+                                       "--dry-multiplier",
+                                       "--dry-base",
+                                       "--dry-allowed-length",
+                                       "--dry-penalty-last-n",
+                                       "--dry-sequence-breaker",
+                                       "--adaptive-target",
+                                       "--adaptive-decay",
+                                       "--dynatemp-range",
+                                       "--dynatemp-exp",
+                                       "--mirostat",
+                                       "--mirostat-lr",
+                                       "--mirostat-ent",
+                                       "-l",
+                                       "--grammar",
+                                       "--grammar-file",
+                                       "-j",
+                                       "-jf",
+                                       "-bs",
+                                       "-hfd",
+                                       "-td",
+                                       "-tbd",
+                                       "-Cd",
+                                       "-Crd",
+                                       "-Cbd",
+                                       "-otd",
+                                       "-cmoed",
+                                       "-ncmoed",
+                                       "--spec-draft-n-max",
+                                       "--spec-synth-len",
+                                       "--spec-synth-rates",
+                                       "--draft-p-split",
+                                       "--draft-p-min",
+                                       "-devd",
+                                       "-ngld",
+                                       "-md",
+                                       "--spec-type",
+                                       "--spec-ngram-mod-n-min",
+                                       "--spec-ngram-map-k4v-min-hits",
+                                       "--draft",
+                                       "--draft-min",
+                                       "--spec-ngram-size-n",
+                                       "-lcs",
+                                       "-lcd",
+                                       "--kv-unified-per-slot",
+                                       "-ctxcp",
+                                       "-cms",
+                                       "-cram",
+                                       "-kvu",
+                                       "-no-kvu",
+                                       "--cache-idle-slots",
+                                       "--context-shift",
+                                       "-r",
+                                       "-sp",
+                                       "--warmup",
+                                       "--spm-infill",
+                                       "--pooling",
+                                       "-np",
+                                       "-cb",
+                                       "-nocb",
+                                       "-mm",
+                                       "-mmu",
+                                       "--mmproj-auto",
+                                       "--no-mmproj",
+                                       "--mmproj-offload",
+                                       "-mmdev",
+                                       "--image-min-tokens",
+                                       "--image-max-tokens",
+                                       "--mtmd-batch-max-tokens",
+                                       "--video-fps",
+                                       "--video-timestamp-interval",
+                                       "--video-ffmpeg-dir",
+                                       "-a",
+                                       "--tags",
+                                       "--embd-normalize",
+                                       "--host",
+                                       "--port",
+                                       "--reuse-port",
+                                       "--path",
+                                       "--cors-origins",
+                                       "--cors-methods",
+                                       "--cors-headers",
+                                       "--cors-credentials",
+                                       "--api-prefix",
+                                       "--ui-config",
+                                       "--ui-mcp-proxy",
+                                       "--tools",
+                                       "--tools-runtime",
+                                       "--mcp-servers-config",
+                                       "--mcp-servers-json",
+                                       "-ag",
+                                       "-no-ag",
+                                       "--ui",
+                                       "--no-webui",
+                                       "--embedding",
+                                       "--rerank",
+                                       "--api-key",
+                                       "--api-key-file",
+                                       "--ssl-key-file",
+                                       "--ssl-cert-file",
+                                       "--chat-template-kwargs",
+                                       "-to",
+                                       "--sse-ping-interval",
+                                       "--threads-http",
+                                       "--cache-prompt",
+                                       "--cache-reuse",
+                                       "--metrics",
+                                       "--props",
+                                       "--slots",
+                                       "--slot-save-path",
+                                       "--media-path",
+                                       "--models-dir",
+                                       "--models-preset",
+                                       "--models-max",
+                                       "--models-autoload",
+                                       "--jinja",
+                                       "--reasoning-format",
+                                       "-rea",
+                                       "--reasoning-effort",
+                                       "--reasoning-budget",
+                                       "--reasoning-budget-message",
+                                       "--reasoning-preserve",
+                                       "--chat-template",
+                                       "--chat-template-file",
+                                       "--skip-chat-parsing",
+                                       "--prefill-assistant",
+                                       "-sps",
+                                       "--lora-init-without-apply",
+                                       "--sleep-idle-seconds",
+                                       "--log-prompts-dir",
+                                       "--embd-gemma-default",
+                                       "--gpt-oss-20b-default",
+                                       "--vision-gemma-12b-default",
+                                       "--spec-default",
+                                       "-cl",
+                                       "--completion-bash",
+                                       "--version",
+                                       "-h"};
+  std::set<std::string> known;
+  for (const auto& flag : server_flags()) {
+    for (const auto& [name, on] : flag.spellings()) known.insert(name);
+  }
+  for (const char* name : kNames) EXPECT_TRUE(known.contains(name)) << name;
+}
+
+TEST(Flags, ValuesAreReadAndChecked) {
+  const auto state = read({"--port", "0", "-np", "8", "--temp=0", "--no-warmup", "--api-key", "a",
+                           "--api-key", "b", "-r", "x", "--jinja"});
+  EXPECT_EQ(state.serve.transport.port, 0);
+  EXPECT_EQ(state.serve.parallel, 8);
+  EXPECT_EQ(state.serve.service.sampling.temperature, 0.0f);
+  EXPECT_TRUE(state.serve.model.no_warmup);
+  EXPECT_EQ(state.api_keys, (std::vector<std::string>{"a", "b"}));
+  EXPECT_EQ(read({"--port", "1", "--port", "2"}).serve.transport.port, 2);
+  EXPECT_NE(refusal({"--port", "70000"}).find("from 0 to 65535"), std::string::npos);
+  EXPECT_NE(refusal({"--port"}).find("expected a value"), std::string::npos);
+  EXPECT_NE(refusal({"--port", "8080x"}).find("--port 8080x"), std::string::npos);
+  EXPECT_NE(refusal({"--no-such"}).find("no such option"), std::string::npos);
+  EXPECT_NE(refusal({"--slots=maybe"}).find("expected true or false"), std::string::npos);
+  EXPECT_EQ(refusal({"--slots=false", "-ngl", "99", "-fa", "on", "--mmap", "--prio", "0"}), "");
+  EXPECT_NE(refusal({"--no-mmap"}).find("--mmap"), std::string::npos);
+  EXPECT_NE(refusal({"--split-mode", "row"}).find("accepted: none"), std::string::npos);
+  EXPECT_EQ(read({"-sps", "0.5"}).notes.size(), 1u);
+}
+
+TEST(Flags, TheEnvironmentFillsWhatTheCommandLineLeavesOpen) {
+  {
+    const Variable port("LLAMA_ARG_PORT", "1234");
+    EXPECT_EQ(read({}).serve.transport.port, 1234);
+    EXPECT_EQ(read({"--port", "1"}).serve.transport.port, 1);
+  }
+  {
+    const Variable bad("LLAMA_ARG_PORT", "many");
+    EXPECT_NE(refusal({}).find("LLAMA_ARG_PORT"), std::string::npos);
+  }
+  {
+    const Variable key("LLAMA_API_KEY", "from-environment");
+    EXPECT_EQ(read({"--api-key", "a"}).api_keys.size(), 2u);
+  }
+  for (const auto& [word, on] : {std::pair("on", true), std::pair("1", true), std::pair("ON", false),
+                                 std::pair("yes", false), std::pair("0", false)}) {
+    const Variable metrics("LLAMA_ARG_ENDPOINT_METRICS",
+                           word);  // without a value of its own: only exact words fire
+    EXPECT_EQ(read({}).serve.service.metrics, on) << word;
+  }
+  {
+    const Variable slots("LLAMA_ARG_ENDPOINT_SLOTS", "disabled");
+    EXPECT_FALSE(read({}).serve.service.slots);
+  }
+  {
+    const Variable slots("LLAMA_ARG_ENDPOINT_SLOTS", "perhaps");
+    EXPECT_NE(refusal({}).find("LLAMA_ARG_ENDPOINT_SLOTS"), std::string::npos);
+  }
+  {
+    const Variable no("LLAMA_ARG_NO_PREFILL_ASSISTANT", "1");
+    EXPECT_FALSE(read({}).serve.service.prefill_assistant);
+  }
+  {
+    const Variable device("LLAMA_ARG_SPLIT_MODE", "row");
+    EXPECT_NE(refusal({}).find("LLAMA_ARG_SPLIT_MODE"), std::string::npos);
+  }
+}
+
+TEST(Flags, HelpAndTablesShowEveryVisibleFlag) {
+  const auto help = flags_help(server_flags(), "prog"), tables = flags_markdown(server_flags()),
+             completion = flags_completion(server_flags(), "prog");
+  for (const auto& flag : server_flags()) {
+    const bool shown = !flag.group.empty();
+    for (const auto& [name, on] : flag.spellings()) {
+      const auto first = "`" + flag.spellings().front().first;
+      const bool found = tables.find(first + ",") != std::string::npos ||
+                         tables.find(first + " ") != std::string::npos ||
+                         tables.find(first + "`") != std::string::npos;
+      EXPECT_EQ(found, shown) << name;
+      if (!shown) continue;
+      EXPECT_NE(help.find(name), std::string::npos) << name;
+      EXPECT_NE(completion.find(name), std::string::npos) << name;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace mlxcel::app

@@ -1,0 +1,268 @@
+// POST /completion, /completions and /infill: llama-server's own shapes over rows.
+#include "api/llama/completion.h"
+
+#include <algorithm>
+#include <array>
+
+#include "api/sse.h"
+#include "server/answer_form.h"
+#include "server/generation.h"
+
+namespace mlxcel {
+namespace {
+
+using llama::CompletionRequest;
+
+std::string stop_type(const RowFigures& figures) {
+  if (figures.finish == "length") return "limit";
+  return figures.stop_string.empty() ? "eos" : "word";
+}
+
+class NativeWriter final : public AnswerWriter {
+ public:
+  NativeWriter(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Tokenizer> tokenizer,
+               const Service& service, const CompletionRequest& request, const std::vector<Request>& rows,
+               const std::vector<std::string>& prompts, std::string kv_mode)
+      : exchange_(std::move(exchange)),
+        tokenizer_(std::move(tokenizer)),
+        request_(request),
+        ping_seconds_(request.ping_interval.value_or(service.options().ping_seconds)) {
+    for (size_t i = 0; i < rows.size(); ++i) {
+      llama::Answer answer;
+      answer.index = static_cast<int>(i);
+      answer.model = service.options().model_id;
+      answer.prompt = prompts[i / static_cast<size_t>(request.n)];
+      answer.evaluated = static_cast<int>(rows[i].prompt.size());
+      answer.with_probabilities = request.n_probs > 0;
+      answer.post_sampling = request.sampling.post_sampling_probs;
+      answer.settings = {
+          .sampling = rows[i].sampling,
+          .n_predict = rows[i].max_tokens,
+          .n_probs = request.n_probs,
+          .n_keep = request.n_keep,
+          .ignore_eos = rows[i].ignore_eos,
+          .stream = request.stream,
+          .stop = request.sampling.stop,
+          .kv_mode = kv_mode,
+          .grammar = request.form.kind == OutputForm::Kind::gbnf ? request.form.source : std::string()};
+      if (request.echo) answer.content = answer.prompt;
+      answers_.push_back(std::move(answer));
+    }
+    first_.resize(rows.size());
+  }
+
+  void begin() override {
+    if (!request_.stream) return;
+    HttpResponse head;
+    head.content_type = "text/event-stream";
+    head.headers.emplace_back("Cache-Control", "no-cache");
+    add_ignored_fields(head, request_.ignored);
+    exchange_->open_stream(std::move(head), ping_seconds_);
+    for (auto& answer : answers_) {
+      if (!request_.echo) continue;
+      llama::Frame frame;
+      frame.index = answer.index;
+      frame.content = std::move(answer.content);
+      frame.evaluated = answer.evaluated;
+      answer.content.clear();
+      exchange_->write(sse_event(llama::print_frame(frame)));
+    }
+  }
+
+  void placed(size_t row, int slot) override {
+    answers_[row].id_slot = slot;
+    first_[row] = Clock::now();
+  }
+  void scored(size_t, const std::vector<Draw>&) override {}
+
+  void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
+    llama::Answer& answer = answers_[row];
+    llama::Frame frame;
+    frame.index = answer.index;
+    frame.id_slot = answer.id_slot;
+    frame.content = piece;
+    frame.with_probabilities = answer.with_probabilities;
+    frame.post_sampling = answer.post_sampling;
+    for (const auto& draw : draws) {
+      frame.tokens.push_back(draw.token);
+      if (answer.with_probabilities) frame.probabilities.push_back(probability(draw));
+    }
+    answer.predicted += static_cast<int>(draws.size());
+    answer.has_new_line = answer.has_new_line || piece.find('\n') != std::string::npos;
+    if (!request_.stream) {
+      answer.content += piece;
+      if (request_.return_tokens)
+        answer.tokens.insert(answer.tokens.end(), frame.tokens.begin(), frame.tokens.end());
+      answer.probabilities.insert(answer.probabilities.end(), frame.probabilities.begin(),
+                                  frame.probabilities.end());
+      return;
+    }
+    frame.predicted = answer.predicted;
+    frame.evaluated = answer.evaluated;
+    openai::TimingFigures timings;
+    if (request_.timings_per_token) {
+      timings.prompt_n = answer.evaluated;
+      timings.predicted_n = answer.predicted;
+      timings.predicted_ms = milliseconds_between(first_[row], Clock::now());
+      frame.timings = &timings;
+    }
+    exchange_->write(sse_event(llama::print_frame(frame)));
+  }
+
+  bool satisfied(size_t row) const override {
+    return request_.t_max_predict_ms > 0 && answers_[row].has_new_line &&
+           milliseconds_between(first_[row], Clock::now()) > request_.t_max_predict_ms;
+  }
+
+  void end(size_t row, const RowFigures& figures) override {
+    llama::Answer& answer = answers_[row];
+    answer.figures = figures.timings;
+    answer.predicted = figures.timings.predicted_n;
+    answer.stop_type = stop_type(figures);
+    answer.stopping_word = figures.stop_string;
+    answer.settings.seed = figures.seed;
+    if (request_.stream) exchange_->write(sse_event(body(answer)));
+  }
+
+  void finish(const openai::Usage&, const openai::TimingFigures&) override {
+    if (request_.stream) return exchange_->close_stream();
+    HttpResponse out;
+    add_ignored_fields(out, request_.ignored);
+    if (!request_.many && request_.n == 1) {
+      out.body = body(answers_.front());
+    } else {
+      out.body = "[";
+      for (const auto& answer : answers_) out.body += (out.body.size() > 1 ? "," : "") + body(answer);
+      out.body += "]";
+    }
+    exchange_->respond(std::move(out));
+  }
+
+ private:
+  std::string body(const llama::Answer& answer) const {
+    return llama::project(llama::print_answer(answer), request_.response_fields);
+  }
+
+  llama::Probability probability(const Draw& draw) const {
+    llama::Probability out;
+    out.id = draw.token;
+    out.score = std::move(token_scores(*tokenizer_, {draw}).front());
+    for (const auto& rival : draw.top) out.top_ids.push_back(rival.token);
+    return out;
+  }
+
+  std::shared_ptr<Exchange> exchange_;
+  const std::shared_ptr<const Tokenizer> tokenizer_;
+  const CompletionRequest request_;
+  const int ping_seconds_;
+  std::vector<llama::Answer> answers_;
+  std::vector<TimePoint> first_;
+};
+
+/// The tokens that frame a gap, as the families name them.
+std::optional<TokenId> fim_token(const Tokenizer& tokenizer, int which) {
+  static constexpr std::array<std::array<const char*, 8>, 3> kNames = {{
+      {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>", "▁<PRE>", "<PRE>", "[PREFIX]",
+       "<|code_prefix|>"},
+      {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>", "▁<SUF>", "<SUF>", "[SUFFIX]",
+       "<|code_suffix|>"},
+      {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>", "▁<MID>", "<MID>", "[MIDDLE]",
+       "<|code_middle|>"},
+  }};
+  for (const char* name : kNames[static_cast<size_t>(which)]) {
+    if (const auto id = tokenizer.token_id(name)) return id;
+  }
+  return std::nullopt;
+}
+
+std::vector<TokenId> infill_prompt(const Tokenizer& tokenizer, const CompletionRequest& request) {
+  std::array<TokenId, 3> marks{};
+  for (int i = 0; i < 3; ++i) {
+    const auto id = fim_token(tokenizer, i);
+    if (!id)
+      refuse(501, "not_supported_error", "infill: this model's vocabulary has no fill-in-the-middle tokens");
+    marks[static_cast<size_t>(i)] = *id;
+    const std::string text = tokenizer.token_text(*id);
+    for (const auto* part : {&request.prefix, &request.suffix, &request.infill_prompt}) {
+      if (part->find(text) != std::string::npos)
+        fail_param("input_prefix", "infill: the text contains the mark {}", text);
+    }
+  }
+  std::string before;
+  for (const auto& [name, text] : request.extra) before += "# " + name + "\n" + text + "\n";
+  before += request.prefix + request.infill_prompt;
+  std::vector<TokenId> out;
+  if (tokenizer.adds_bos() && tokenizer.bos()) out.push_back(*tokenizer.bos());
+  auto add = [&](const std::string& text) {
+    const auto ids = tokenizer.encode(text, false, false);
+    out.insert(out.end(), ids.begin(), ids.end());
+  };
+  out.push_back(marks[0]);
+  add(before);
+  out.push_back(marks[1]);
+  add(request.suffix);
+  out.push_back(marks[2]);
+  return out;
+}
+
+void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, bool infill) {
+  Service& service = router.service();
+  const HttpRequest& http = exchange->request();
+  check_wishes(http);
+  const auto engine = service.generator();
+  const Tokenizer& tokenizer = *engine->tokenizer();
+  const CompletionRequest request = llama::parse_completion(http.body, service.bounds(*engine), infill);
+  Request row;
+  row.sampling = service.sampling(request.sampling);
+  row.sampling.logprobs = request.n_probs > 0 ? request.n_probs : -1;
+  for (const auto& [text, bias] : request.text_bias) {
+    for (const TokenId id : tokenizer.encode(text, false, true)) row.sampling.logit_bias[id] = bias;
+  }
+  row.max_tokens = request.max_tokens_given ? request.max_tokens : service.options().predict;
+  row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
+  row.route = http.route;
+  row.grammar = form_grammar(*engine, request.form);
+  wishes_of(service, http, request.sampling, row);
+
+  Generation::Plan plan;
+  plan.stops = service.stops(request.sampling);
+  std::vector<std::string> texts;
+  for (size_t p = 0; p < request.prompts.size(); ++p) {
+    Request one = row;
+    if (infill) {
+      one.prompt = infill_prompt(tokenizer, request);
+      texts.push_back(tokenizer.decode(one.prompt, false));
+    } else {
+      one.prompt = llama::encode_mixed(tokenizer, request.prompts[p], true, true);
+      texts.push_back(llama::text_of(tokenizer, request.prompts[p]));
+    }
+    if (one.prompt.empty()) {
+      const auto start = tokenizer.bos() ? tokenizer.bos() : tokenizer.eos();
+      if (!start)
+        fail_param(request.prompt_paths[p], "{}: empty, and this model has no token that begins a text",
+                   request.prompt_paths[p]);
+      one.prompt.push_back(*start);
+    }
+    fit_window(one, engine->context(), request.prompt_paths[p]);
+    plan.prompt_tokens += static_cast<int>(one.prompt.size());
+    if (request.n > 1) one.group = next_group();
+    for (int i = 0; i < request.n; ++i) {
+      plan.rows.push_back(one);
+      plan.rows.back().choice = i;
+    }
+  }
+  plan.writer = std::make_unique<NativeWriter>(exchange, engine->tokenizer(), service, request, plan.rows,
+                                               texts, engine->kv_label());
+  Generation::start(router, engine, exchange, std::move(plan));
+}
+
+}  // namespace
+
+void add_native_completion_routes(Router& router) {
+  for (const char* path : {"/completion", "/completions"}) {
+    router.add("POST", path, [&router](const auto& exchange) { complete(router, exchange, false); });
+  }
+  router.add("POST", "/infill", [&router](const auto& exchange) { complete(router, exchange, true); });
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,213 @@
+// Formats with tags of their own around every argument; the request's schema gives the arguments their types.
+#include <algorithm>
+#include <array>
+
+#include "text/reply/call_cursor.h"
+#include "text/reply/call_formats.h"
+
+namespace mlxcel {
+namespace {
+
+/// The value up to its end tag; a tag that is missing is replaced by the next one that begins a line.
+std::string_view value_until(CallCursor& cursor, std::string_view close, std::string_view next,
+                             std::string_view end) {
+  const size_t at = cursor.find(close);
+  size_t other = std::string_view::npos;
+  for (const auto& mark : {"\n" + std::string(next), "\n" + std::string(end)}) {
+    other = std::min(other, cursor.find(mark));
+  }
+  if (other < at) return cursor.take(other + 1);
+  return cursor.until(close);
+}
+
+/// <function=name> <parameter=key> value </parameter> </function>, the opening tag already taken.
+ToolCall read_function(CallCursor& cursor) {
+  ToolCall call;
+  call.name = trimmed(cursor.until(">"));
+  if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+  const std::string known = cursor.context().tools.plain_name(call.name);
+  ArgumentList arguments;
+  while (cursor.peek(), cursor.eat("<parameter=")) {
+    const std::string key(trimmed(cursor.until(">")));
+    const auto value = unframed(value_until(cursor, "</parameter>", "<parameter=", "</function>"));
+    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value)))
+      throw CallCursor::Rejected{};
+  }
+  cursor.expect("</function>");
+  call.arguments = arguments.text();
+  return call;
+}
+
+/// name <arg_key>k</arg_key> <arg_value>v</arg_value> …, as GLM and LongCat (their own prefix) write it.
+ToolCall read_pairs(CallCursor& cursor, const std::string& prefix, std::string_view close) {
+  const std::string key_open = "<" + prefix + "arg_key>", key_close = "</" + prefix + "arg_key>";
+  const std::string value_open = "<" + prefix + "arg_value>", value_close = "</" + prefix + "arg_value>";
+  size_t end = std::min(cursor.find(key_open), cursor.find(close));
+  end = std::min({end, cursor.find("\n"), cursor.find("{")});
+  if (end == std::string_view::npos) {
+    if (!cursor.context().last) throw CallCursor::NeedMore{};
+    end = cursor.at() + cursor.rest().size();
+  }
+  ToolCall call;
+  call.name = trimmed(cursor.take(end));
+  if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+  const std::string known = cursor.context().tools.plain_name(call.name);
+  const char next = cursor.peek();
+  if (next == '{' || next == '`') {  // name and JSON
+    if (cursor.eat("```")) cursor.eat("json");
+    const LooseValue value = cursor.value(LooseDialect::json, close);
+    if (value.kind != LooseValue::Kind::object) throw CallCursor::Rejected{};
+    call.arguments = value.json;
+    cursor.blanks();
+    cursor.eat("```");
+    return call;
+  }
+  ArgumentList arguments;
+  while (cursor.peek() == '<' && cursor.eat(key_open)) {
+    const std::string key(trimmed(cursor.until(key_close)));
+    cursor.blanks();
+    cursor.expect(value_open);
+    const auto value = unframed(cursor.until(value_close));
+    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value)))
+      throw CallCursor::Rejected{};
+  }
+  // A bare word in the tags is a call only where there is such a tool.
+  if (arguments.text() == "{}" && !cursor.context().tools.knows(known)) throw CallCursor::Rejected{};
+  call.arguments = arguments.text();
+  return call;
+}
+
+/// key="value" in a tag's head.
+std::string attribute(std::string_view head, std::string_view name) {
+  const std::string mark = std::string(name) + "=";
+  size_t at = head.find(mark);
+  if (at == std::string_view::npos) return "";
+  at += mark.size();
+  if (at < head.size() && (head[at] == '"' || head[at] == '\'')) {
+    const size_t end = head.find(head[at], at + 1);
+    return end == std::string_view::npos ? "" : std::string(head.substr(at + 1, end - at - 1));
+  }
+  return std::string(trimmed(head.substr(at)));
+}
+
+std::string_view without_cdata(std::string_view value) {
+  const auto inner = trimmed(value);
+  if (inner.starts_with("<![CDATA[") && inner.ends_with("]]>") && inner.size() >= 12)
+    return inner.substr(9, inner.size() - 12);
+  return value;
+}
+
+}  // namespace
+
+CallScan scan_tagged(std::string_view text, const CallFrame& frame, const CallContext& context) {
+  return run_scan(text, context, [&](CallCursor& cursor) {
+    const bool bare = frame.open == "<function=";  // Qwen3-Coder sometimes leaves the wrapper out
+    if (bare) {
+      cursor.expect(frame.open);
+      return cursor.add(read_function(cursor));
+    }
+    cursor.expect(frame.open);
+    const char first = cursor.peek();
+    if (first == '{' || first == '[') {
+      do {
+        const LooseValue value = cursor.value(LooseDialect::json, frame.close);
+        cursor.blanks();
+        cursor.add_objects(value);
+      } while (!cursor.at_end() && cursor.rest().front() == '{');
+    } else if (first == '<' && cursor.eat("<function=")) {
+      do {
+        cursor.add(read_function(cursor));
+      } while (cursor.peek() == '<' && cursor.eat("<function="));
+    } else {
+      ToolCall call = read_pairs(cursor, frame.inner, frame.close);
+      cursor.blanks();
+      cursor.add(std::move(call));
+    }
+    cursor.blanks();
+    if (cursor.rest().starts_with(frame.open)) return;  // the next call begins without an end of this one
+    cursor.close(frame.close);
+  });
+}
+
+CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallContext& context) {
+  const std::string open = "<" + frame.inner + " ", close = "</" + frame.inner + ">";
+  const std::string parameter_open = "<" + frame.inner2 + " ", parameter_close = "</" + frame.inner2 + ">";
+  return run_scan(text, context, [&](CallCursor& cursor) {
+    if (!frame.close.empty()) cursor.expect(frame.open);
+    bool any = false;
+    if (!frame.close.empty() && cursor.peek() == '{') {  // JSON in the wrapper, as a forced call is written
+      cursor.add_objects(cursor.value(LooseDialect::json, frame.close));
+      return cursor.close(frame.close);
+    }
+    while (cursor.peek() == '<' && cursor.eat(open)) {
+      ToolCall call;
+      call.name = attribute(cursor.until(">"), "name");
+      if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+      const std::string known = context.tools.plain_name(call.name);
+      ArgumentList arguments;
+      while (cursor.peek() == '<' && cursor.eat(parameter_open)) {
+        const auto head = cursor.until(">");
+        const std::string key = attribute(head, "name");
+        const std::string as_text = attribute(head, "string");
+        const auto value =
+            without_cdata(unframed(value_until(cursor, parameter_close, parameter_open, close)));
+        const std::string json =
+            as_text == "true" ? json_quoted(value) : context.tools.typed(known, key, value);
+        if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
+      }
+      cursor.expect(close);
+      call.arguments = arguments.text();
+      cursor.add(std::move(call));
+      any = true;
+      if (frame.close.empty()) return;
+      if (context.last && skip_blanks(cursor.rest(), 0) == cursor.rest().size()) return;
+    }
+    if (!any) throw CallCursor::Rejected{};
+    cursor.close(frame.close);
+  });
+}
+
+CallScan scan_xtml(std::string_view text, const CallFrame& frame, const CallContext& context) {
+  static constexpr std::string_view kSeparator = "<|sep|>";
+  return run_scan(text, context, [&](CallCursor& cursor) {
+    cursor.expect(frame.open);
+    bool any = false;
+    if (cursor.peek() == '{') {
+      cursor.add_objects(cursor.value(LooseDialect::json, frame.close));
+      return cursor.close(frame.close);
+    }
+    while (cursor.peek() == '<' && cursor.eat("<|open|>call")) {
+      ToolCall call;
+      call.name = attribute(cursor.until(kSeparator), "tool");
+      if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+      ArgumentList arguments;
+      std::string whole;
+      while (cursor.peek() == '<' && cursor.eat("<|open|>")) {
+        const auto head = cursor.until(kSeparator);
+        if (head.starts_with("argument")) {
+          const std::string key = attribute(head, "key");
+          const auto value = cursor.until("<|close|>argument<|sep|>");
+          const bool plain = attribute(head, "type") == "string" || attribute(head, "type").empty();
+          const std::string json = plain ? json_quoted(value) : context.tools.typed("", key, value);
+          if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
+        } else if (head.starts_with("json")) {
+          const auto value = cursor.until("<|close|>json<|sep|>");
+          const auto read = read_loose(value, LooseDialect::json, true, true);
+          if (read.status != LooseRead::Status::done || read.value.kind != LooseValue::Kind::object)
+            throw CallCursor::Rejected{};
+          whole = read.value.json;
+        } else {
+          throw CallCursor::Rejected{};
+        }
+      }
+      cursor.expect("<|close|>call<|sep|>");
+      call.arguments = whole.empty() ? arguments.text() : whole;
+      cursor.add(std::move(call));
+      any = true;
+    }
+    if (!any) throw CallCursor::Rejected{};
+    cursor.close(frame.close);
+  });
+}
+
+}  // namespace mlxcel

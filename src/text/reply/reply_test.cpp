@@ -1,0 +1,466 @@
+// Every wire format, cut into pieces of every size: thoughts, content and calls come out the same, and no
+// mark does.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <set>
+
+#include <nlohmann/json.hpp>
+
+#include "text/reply/loose_value.h"
+#include "text/reply/reply_parser.h"
+
+namespace mlxcel {
+namespace {
+
+constexpr const char* kTools = R"([
+ {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
+   "city": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"}, "at": {"type": "object"}}}}},
+ {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {
+   "query": {"type": "string"}, "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}}}])";
+
+struct Reply {
+  std::string content, thought;
+  std::vector<ToolCall> calls;
+  bool unparsed = false;
+};
+
+Reply parse(const std::string& source, const std::string& text, size_t size, const std::string& tail = "",
+            ThoughtMode mode = ThoughtMode::split, bool whole = true, const char* tools = kTools) {
+  ReplyOptions options;
+  options.format = reply_format(source);
+  options.tools = std::make_shared<const ToolTypes>(tools);
+  options.thought = mode;
+  options.prompt_tail = tail;
+  ReplyParser parser(std::move(options));
+  Reply out;
+  auto take = [&](std::vector<ReplyPiece> pieces) {
+    for (auto& piece : pieces) {
+      if (piece.kind == ReplyPiece::Kind::content) out.content += piece.text;
+      if (piece.kind == ReplyPiece::Kind::thought) out.thought += piece.text;
+      if (piece.kind == ReplyPiece::Kind::call) {
+        EXPECT_EQ(piece.index, static_cast<int>(out.calls.size()));
+        EXPECT_FALSE(piece.call.id.empty());
+        out.calls.push_back(std::move(piece.call));
+      }
+    }
+  };
+  for (size_t at = 0; at < text.size(); at += size)
+    take(parser.push(std::string_view(text).substr(at, size)));
+  take(parser.finish(whole));
+  out.unparsed = parser.unparsed();
+  for (const auto& call : out.calls)
+    EXPECT_TRUE(nlohmann::json::parse(call.arguments, nullptr, false).is_object()) << call.arguments;
+  return out;
+}
+
+struct Case {
+  const char* name;
+  const char* source;  // what stands in the template
+  std::string text;
+  std::vector<std::pair<std::string, std::string>> calls;
+  std::string content = "";
+  std::string thought = "";
+};
+
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {"hermes",
+       "tools <tool_call>",
+       "Let me look.\n<tool_call>\n{\"name\": \"get_weather\", \"arguments\": {\"city\": \"Paris\", "
+       "\"days\": 2}}\n</tool_call>\n"
+       "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"a<b\"}}\n</tool_call>",
+       {{"get_weather", R"({"city":"Paris","days":2})"}, {"search", R"({"query":"a<b"})"}},
+       "Let me look."},
+      {"thought and call",
+       "tools <tool_call> <think>",
+       "<think>\nWhich city?\n</think>\n\n<tool_call>{\"name\":\"search\",\"arguments\":{}}</tool_call>",
+       {{"search", "{}"}},
+       "",
+       "Which city?"},
+      {"qwen3-coder",
+       "tools <tool_call>\n<function=",
+       "<tool_call>\n<function=get_weather>\n<parameter=city>\nNew "
+       "York\n</parameter>\n<parameter=days>\n3\n</parameter>\n"
+       "<parameter=exact>\ntrue\n</parameter>\n<parameter=at>\n{\"lat\": "
+       "1.50}\n</parameter>\n</function>\n</tool_call>",
+       {{"get_weather", R"({"city":"New York","days":3,"exact":true,"at":{"lat":1.50}})"}}},
+      {"qwen3-coder without wrapper",
+       "tools <tool_call>\n<function=",
+       "<function=search>\n<parameter=query>\nline 1\nline 2\n</parameter>\n</function>",
+       {{"search", R"({"query":"line 1\nline 2"})"}}},
+      {"glm",
+       "tools <tool_call> <arg_key>",
+       "Sure.\n<tool_call>get_weather\n<arg_key>city</arg_key>\n<arg_value>Oslo</arg_value>\n<arg_key>days</"
+       "arg_key>\n"
+       "<arg_value>5</arg_value>\n</tool_call>",
+       {{"get_weather", R"({"city":"Oslo","days":5})"}},
+       "Sure."},
+      {"glm without arguments",
+       "tools <tool_call> <arg_key>",
+       "<tool_call>search</tool_call>",
+       {{"search", "{}"}}},
+      {"longcat",
+       "tools <longcat_tool_call> <longcat_think>",
+       "<longcat_think>hm</longcat_think><longcat_tool_call>search\n<longcat_arg_key>query</longcat_arg_key>"
+       "<longcat_arg_value>12</longcat_arg_value></longcat_tool_call>",
+       {{"search", R"({"query":"12"})"}},
+       "",
+       "hm"},
+      {"mistral list",
+       "tools [TOOL_CALLS]",
+       R"([TOOL_CALLS][{"name": "search", "arguments": {"query": "x"}, "id": "abcdefghi"}, {"name": "get_weather", "arguments": "{\"city\": \"Rome\"}"}])",
+       {{"search", R"({"query":"x"})"}, {"get_weather", R"({"city":"Rome"})"}}},
+      {"mistral names",
+       "tools [TOOL_CALLS] [THINK]",
+       "[THINK]let me[/THINK]On it.[TOOL_CALLS]search[ARGS]{\"query\": "
+       "\"a]b\"}[TOOL_CALLS]get_weather[CALL_ID]x1[ARGS]{\"city\": \"Rome\"}",
+       {{"search", R"({"query":"a]b"})"}, {"get_weather", R"({"city":"Rome"})"}},
+       "On it.",
+       "let me"},
+      {"llama bare",
+       "tools \"parameters\":",
+       R"({"name": "search", "parameters": {"query": "x"}}; {"name": "get_weather", "parameters": {"city": "Y"}})",
+       {{"search", R"({"query":"x"})"}, {"get_weather", R"({"city":"Y"})"}}},
+      {"llama tag",
+       "tools <|python_tag|>",
+       R"(<|python_tag|>{"type": "function", "name": "search", "parameters": {"query": "x"}})",
+       {{"search", R"({"query":"x"})"}}},
+      {"llama built in",
+       "tools <|python_tag|>",
+       "<|python_tag|>search.call(query=\"a, b\")",
+       {{"search", R"({"query":"a, b"})"}}},
+      {"kimi",
+       "tools <|tool_calls_section_begin|> <think>",
+       "<think>so<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|"
+       ">{\"query\": \"x\"}"
+       "<|tool_call_end|><|tool_call_begin|>functions.get_weather:1<|tool_call_argument_begin|>{\"city\": "
+       "\"Y\"}<|tool_call_end|>"
+       "<|tool_calls_section_end|>",
+       {{"search", R"({"query":"x"})"}, {"get_weather", R"({"city":"Y"})"}},
+       "",
+       "so"},
+      {"deepseek v3",
+       "tools <｜tool▁calls▁begin｜>",
+       "Hm.<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>function<｜tool▁sep｜>search\n```json\n{\"query\": "
+       "\"x\"}\n```<｜tool▁call▁end｜>"
+       "<｜tool▁calls▁end｜>",
+       {{"search", R"({"query":"x"})"}},
+       "Hm."},
+      {"deepseek v3.1",
+       "tools <｜tool▁calls▁begin｜>",
+       "<｜tool▁calls▁begin｜><｜tool▁call▁begin｜>search<｜tool▁sep｜>{\"query\": "
+       "\"x\"}<｜tool▁call▁end｜>\n<｜tool▁call▁begin｜>"
+       "get_weather<｜tool▁sep｜>{}<｜tool▁call▁end｜><｜tool▁calls▁end｜>",
+       {{"search", R"({"query":"x"})"}, {"get_weather", "{}"}}},
+      {"deepseek v3.2",
+       "tools <｜DSML｜function_calls>",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"get_weather\">\n<｜DSML｜parameter name=\"city\" "
+       "string=\"true\">7</｜DSML｜parameter>\n"
+       "<｜DSML｜parameter name=\"days\" "
+       "string=\"false\">7</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜function_calls>",
+       {{"get_weather", R"({"city":"7","days":7})"}}},
+      {"minimax",
+       "tools <minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"search\">\n<parameter name=\"query\">a > "
+       "b</parameter>\n<parameter name=\"limit\">null</parameter>\n"
+       "</invoke>\n<invoke name=\"get_weather\">\n<parameter "
+       "name=\"city\">Z</parameter>\n</invoke>\n</minimax:tool_call>",
+       {{"search", R"({"query":"a > b","limit":null})"}, {"get_weather", R"({"city":"Z"})"}}},
+      {"atem",
+       "tools <atem:function_calls>",
+       "<atem:function_calls><atem:invoke name=\"search\"><atem:parameter "
+       "name=\"query\">x</atem:parameter></atem:invoke></atem:function_calls>",
+       {{"search", R"({"query":"x"})"}}},
+      {"minicpm",
+       "tools <function name=\"",
+       "<function name=\"search\"><param name=\"query\"><![CDATA[a<b]]></param></function>",
+       {{"search", R"({"query":"a<b"})"}}},
+      {"gemma 4",
+       "tools <|tool_call> <|channel>",
+       "<|channel>thought\nhm\n<channel|><|tool_call>call:get_weather{city:<|\"|>Paris, "
+       "\"FR\"<|\"|>,days:2,at:{lat:1,names:[<|\"|>a<|\"|>]}}<tool_call|>",
+       {{"get_weather", R"({"city":"Paris, \"FR\"","days":2,"at":{"lat":1,"names":["a"]}})"}},
+       "",
+       "hm"},
+      {"function gemma",
+       "tools <start_function_call>",
+       "<start_function_call>call:search{query:<escape>x{y}<escape>}<end_function_call>",
+       {{"search", R"({"query":"x{y}"})"}}},
+      {"lfm2",
+       "tools <|tool_call_start|>",
+       "<|tool_call_start|>[search(query='it\\'s', limit=None), "
+       "get_weather(city=\"[Y](z)\")]<|tool_call_end|>Done.",
+       {{"search", R"({"query":"it's","limit":null})"}, {"get_weather", "{\"city\":\"[Y](z)\"}"}},
+       "Done."},
+      {"pythonic",
+       "tools [func_name1(",
+       "[search(query=\"x\"), get_weather(city=\"Y\", days=2)]",
+       {{"search", R"({"query":"x"})"}, {"get_weather", R"({"city":"Y","days":2})"}}},
+      {"olmo",
+       "tools <function_calls>",
+       "<function_calls>search(query=\"x\")\nget_weather(city=\"Y\")</function_calls>",
+       {{"search", R"({"query":"x"})"}, {"get_weather", R"({"city":"Y"})"}}},
+      {"granite",
+       "tools <|tool_call|>",
+       R"(<|tool_call|>[{"name": "search", "arguments": {"query": "x"}}])",
+       {{"search", R"({"query":"x"})"}}},
+      {"phi",
+       "tools <|tool_call|> <|/tool_call|>",
+       R"(<|tool_call|>[{"name": "search", "arguments": {"query": "x"}}]<|/tool_call|>)",
+       {{"search", R"({"query":"x"})"}}},
+      {"command a",
+       "tools <|START_ACTION|> <|START_THINKING|>",
+       "<|START_THINKING|>I will.<|END_THINKING|><|START_ACTION|>[\n {\"tool_call_id\": \"0\", "
+       "\"tool_name\": \"search\", \"parameters\": {\"query\": \"x\"}}\n]<|END_ACTION|>",
+       {{"search", R"({"query":"x"})"}},
+       "",
+       "I will."},
+      {"command a answer",
+       "tools <|START_ACTION|> <|START_THINKING|>",
+       "<|START_RESPONSE|>Hello.<|END_RESPONSE|>",
+       {},
+       "Hello."},
+      {"command r",
+       "tools Action: ```json",
+       "Action: ```json\n[{\"tool_name\": \"search\", \"parameters\": {\"query\": \"x\"}}]\n```",
+       {{"search", R"({"query":"x"})"}}},
+      {"apertus",
+       "tools <|tools_prefix|>",
+       R"(<|tools_prefix|>[{"search": {"query": "x"}}]<|tools_suffix|>)",
+       {{"search", R"({"query":"x"})"}}},
+      {"nemotron",
+       "tools <TOOLCALL>",
+       R"(<TOOLCALL>[{"name": "search", "arguments": {"query": "x"}}]</TOOLCALL>)",
+       {{"search", R"({"query":"x"})"}}},
+      {"kimi k3",
+       "tools <|open|>tools",
+       "<|open|>tools<|sep|><|open|>call tool=\"get_weather\" index=\"1\"<|sep|><|open|>argument "
+       "key=\"city\" type=\"string\"<|sep|>Tokyo"
+       "<|close|>argument<|sep|><|open|>argument key=\"days\" "
+       "type=\"number\"<|sep|>3<|close|>argument<|sep|><|close|>call<|sep|><|close|>tools<|sep|>",
+       {{"get_weather", R"({"city":"Tokyo","days":3})"}}},
+      {"harmony",
+       "tools <|channel|> <|message|>",
+       "<|channel|>analysis<|message|>Need it.<|end|><|start|>assistant<|channel|>commentary "
+       "to=functions.get_weather <|constrain|>json<|message|>{\"city\": \"X\"}<|call|>",
+       {{"get_weather", R"({"city":"X"})"}},
+       "",
+       "Need it."},
+      {"harmony answer",
+       "tools <|channel|> <|message|>",
+       "<|channel|>analysis<|message|>Easy.<|end|><|start|>assistant<|channel|>final<|message|>It is 4 < "
+       "5.<|return|>",
+       {},
+       "It is 4 < 5.",
+       "Easy."},
+      {"namespace",
+       "tools <tool_call>",
+       R"(<tool_call>{"name": "functions.search", "arguments": {}}</tool_call>)",
+       {{"search", "{}"}}},
+      {"glm form under a JSON template",
+       "tools <tool_call>",  // H21
+       "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>x</arg_value>\n</tool_call>",
+       {{"search", R"({"query":"x"})"}}},
+      {"unescaped backslash",
+       "tools <tool_call>",  // H21
+       "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"\\d+ and \\w\"}}\n</tool_call>",
+       {{"search", R"({"query":"\\d+ and \\w"})"}}},
+      {"missing bracket",
+       "tools <tool_call>",
+       "<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"x\"}</tool_call>",
+       {{"search", R"({"query":"x"})"}}},
+      {"bracket too many",
+       "tools <tool_call>",
+       "<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"x\"}}}\n</tool_call>",
+       {{"search", R"({"query":"x"})"}}},
+      {"end mark in a string",
+       "tools <tool_call>",
+       R"(<tool_call>{"name": "search", "arguments": {"query": "</tool_call>"}}</tool_call>)",
+       {{"search", R"({"query":"</tool_call>"})"}}},
+      {"great numbers",
+       "tools <tool_call>",
+       R"(<tool_call>{"name": "search", "arguments": {"limit": 123456789012345678901234567890}}</tool_call>)",
+       {{"search", R"({"limit":123456789012345678901234567890})"}}},
+      {"just text",
+       "tools <tool_call> <think>",
+       "a < b and <b>bold</b>  <tool_ \n",
+       {},
+       "a < b and <b>bold</b>  <tool_ \n"},
+      {"JSON that is no call",
+       "tools \"parameters\":",
+       R"({"answer": {"name": "x"}} and [1])",
+       {},
+       R"({"answer": {"name": "x"}} and [1])"},
+      {"a list that is no call", "tools [func_name1(", "[1, 2] and [search]", {}, "[1, 2] and [search]"},
+  };
+  return all;
+}
+
+TEST(Reply, EveryFormatAtEveryChunkSize) {
+  for (const auto& c : cases()) {
+    for (const size_t size : {size_t{1}, size_t{2}, size_t{3}, size_t{7}, size_t{4096}}) {
+      const Reply reply = parse(c.source, c.text, size);
+      EXPECT_EQ(reply.content, c.content) << c.name << " in pieces of " << size;
+      EXPECT_EQ(reply.thought, c.thought) << c.name << " in pieces of " << size;
+      EXPECT_FALSE(reply.unparsed) << c.name << " in pieces of " << size;
+      ASSERT_EQ(reply.calls.size(), c.calls.size()) << c.name << " in pieces of " << size;
+      for (size_t i = 0; i < c.calls.size(); ++i) {
+        EXPECT_EQ(reply.calls[i].name, c.calls[i].first) << c.name;
+        EXPECT_EQ(reply.calls[i].arguments, c.calls[i].second) << c.name;
+      }
+      std::set<std::string> ids;
+      for (const auto& call : reply.calls) ids.insert(call.id);
+      EXPECT_EQ(ids.size(), reply.calls.size()) << c.name;
+    }
+  }
+}
+
+TEST(Reply, EveryFormatIsKnownByItsOwnSign) {
+  for (const auto& name :
+       {"hermes", "mistral", "llama", "kimi", "deepseek", "glm", "qwen3_coder", "harmony", "gemma4"}) {
+    const auto names = reply_format_names();
+    EXPECT_NE(std::find(names.begin(), names.end(), name), names.end()) << name;
+  }
+  EXPECT_EQ(reply_format("")->name, "hermes");
+  EXPECT_FALSE(reply_format("{{ messages }}")->native_tools);
+  EXPECT_EQ(reply_format("tools '<tool_call>\\n<function='")->name, "qwen3_coder");
+}
+
+TEST(Reply, CallsThatCannotBeReadStayText) {  // H21
+  for (const std::string text :
+       {"<tool_call>not a call at all</tool_call>", "<tool_call>{\"name\": }</tool_call>",
+        "<tool_call>{\"name\": \"a b\"}</tool_call>",
+        "<tool_call>{\"name\": \"search\", \"arguments\": [1]}</tool_call>", "<tool_call>",
+        "<tool_call>{\"name\": \"search\", \"argum", "<tool_call><function=search><parameter=query>x"}) {
+    for (const size_t size : {size_t{1}, size_t{7}, size_t{4096}}) {
+      const Reply reply = parse("tools <tool_call>", text, size);
+      EXPECT_EQ(reply.content, text) << size;
+      EXPECT_TRUE(reply.calls.empty());
+      EXPECT_TRUE(reply.unparsed) << text;
+    }
+  }
+}
+
+TEST(Reply, AnAnswerCutByItsLimitIsNotCompleted) {
+  const std::string text = "<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"x\"";
+  const Reply whole = parse("tools <tool_call>", text, 5);
+  ASSERT_EQ(whole.calls.size(), 1u);
+  const Reply cut = parse("tools <tool_call>", text, 5, "", ThoughtMode::split, /*whole=*/false);
+  EXPECT_TRUE(cut.calls.empty());
+  EXPECT_EQ(cut.content, text);
+}
+
+TEST(Reply, ThoughtsWhereverTheyBegin) {
+  const std::string source = "<think> </think>";
+  for (const size_t size : {size_t{1}, size_t{3}, size_t{4096}}) {
+    // Opened by the template, closed by the model.
+    auto reply = parse(source, "hm\n</think>\n\nYes.", size, "<|assistant|><think>\n");
+    EXPECT_EQ(reply.thought, "hm");
+    EXPECT_EQ(reply.content, "Yes.");
+    // Opened and closed by the template.
+    reply = parse(source, "Yes.", size, "<|assistant|><think>\n\n</think>\n\n");
+    EXPECT_EQ(reply.thought, "");
+    EXPECT_EQ(reply.content, "Yes.");
+    // By the model, after blanks; then once more.
+    reply = parse(source, "\n<think>a</think>b<think>c</think> d", size);
+    EXPECT_EQ(reply.thought, "ac");
+    EXPECT_EQ(reply.content, "bd");
+    // H24: cut inside the thought.
+    reply = parse(source, "still thin", size, "<think>\n", ThoughtMode::split, false);
+    EXPECT_EQ(reply.thought, "still thin");
+    EXPECT_EQ(reply.content, "");
+    // Left in the content.
+    reply = parse(source, "<think>a</think> b", size, "", ThoughtMode::keep);
+    EXPECT_EQ(reply.content, "<think>a</think> b");
+    // Both.
+    reply = parse(source, "<think>a</think> b", size, "", ThoughtMode::both);
+    EXPECT_EQ(reply.content, "<think>a</think> b");
+    EXPECT_EQ(reply.thought, "a");
+    // An end that nobody began.
+    reply = parse(source, "</think>b", size);
+    EXPECT_EQ(reply.content, "b");
+    // A word that only looks like a mark.
+    reply = parse(source, "<thin air> & </thinker", size);
+    EXPECT_EQ(reply.content, "<thin air> & </thinker");
+  }
+}
+
+TEST(Reply, WithoutToolsNothingIsACall) {
+  const std::string text = "<tool_call>{\"name\": \"search\", \"arguments\": {}}</tool_call>";
+  EXPECT_EQ(parse("tools <tool_call>", text, 3, "", ThoughtMode::split, true, "[]").content, text);
+}
+
+TEST(Reply, HostileTextNeverBreaksTheParser) {
+  const std::vector<std::string> bits = {"<tool_call>",
+                                         "</tool_call>",
+                                         "{",
+                                         "}",
+                                         "[",
+                                         "]",
+                                         "\"",
+                                         "\\",
+                                         "\\u",
+                                         "d8",
+                                         "<think>",
+                                         "</think>",
+                                         "<function=",
+                                         "<parameter=",
+                                         ">",
+                                         "name",
+                                         ":",
+                                         ",",
+                                         "call:",
+                                         "<|\"|>",
+                                         "(",
+                                         ")",
+                                         "=",
+                                         "\n",
+                                         " ",
+                                         "search",
+                                         "<invoke name=\"",
+                                         "<|channel|>",
+                                         "<|message|>",
+                                         "to=",
+                                         "[ARGS]",
+                                         "é",
+                                         "`"};
+  uint64_t state = 12345;
+  for (int round = 0; round < 3000; ++round) {
+    std::string text;
+    for (int i = 0; i < 24; ++i) {
+      state = state * 6364136223846793005ull + 1442695040888963407ull;
+      text += bits[(state >> 33) % bits.size()];
+    }
+    const auto& c = cases()[static_cast<size_t>(round) % cases().size()];
+    const Reply whole = parse(c.source, text, 4096);
+    const Reply bytes = parse(c.source, text, 1);
+    EXPECT_EQ(whole.content, bytes.content) << c.name << ": " << text;
+    EXPECT_EQ(whole.thought, bytes.thought) << c.name << ": " << text;
+    EXPECT_EQ(whole.calls.size(), bytes.calls.size()) << c.name << ": " << text;
+  }
+  EXPECT_EQ(parse("tools <tool_call>", "<tool_call>" + std::string(100000, '['), 1000).calls.size(), 0u);
+}
+
+TEST(LooseValue, MendsAndRefuses) {
+  auto json = [](std::string_view text, LooseDialect dialect = LooseDialect::json) {
+    const auto read = read_loose(text, dialect, true, true);
+    return read.status == LooseRead::Status::done ? read.value.json : "broken";
+  };
+  EXPECT_EQ(json(R"( {"a": [1, 2.50, -3e7], "b": null} )"), R"({"a":[1,2.50,-3e7],"b":null})");
+  EXPECT_EQ(json("{\"a\": \"line\nbreak\"}"), R"({"a":"line\nbreak"})");
+  EXPECT_EQ(json(R"("\ud83d\ude00 \ud83d x")"), "\"\xf0\x9f\x98\x80 \xef\xbf\xbd x\"");
+  EXPECT_EQ(json(R"({"a": [1, {"b": 2)"), R"({"a":[1,{"b":2}]})");
+  EXPECT_EQ(json("[1, 2,]"), "[1,2]");
+  EXPECT_EQ(json("{'a': (1, True)}", LooseDialect::python), R"({"a":[1,true]})");
+  for (const char* bad :
+       {"", "{", "{a: 1}", "{\"a\" 1}", "01", "nul", "\"open", "{\"a\":1,\"a\":2}", "{'a': 1}"}) {
+    const auto read = read_loose(bad, LooseDialect::json, true, false);
+    EXPECT_EQ(read.status, LooseRead::Status::broken) << bad;
+  }
+  EXPECT_EQ(read_loose("[1, 2", LooseDialect::json, false, true).status, LooseRead::Status::need_more);
+  EXPECT_EQ(read_loose("12", LooseDialect::json, false, true).status, LooseRead::Status::need_more);
+}
+
+}  // namespace
+}  // namespace mlxcel

@@ -1,0 +1,85 @@
+"""Every route with bodies that are almost right: never a 500, never a dropped connection, never a hang."""
+import copy
+import json
+import random
+
+TOOL = {"type": "function", "function": {"name": "f", "description": "d", "parameters": {"type": "object", "properties": {"a": {"type": "string"}}}}}
+CHAT = {"model": "scripted", "messages": [{"role": "system", "content": "s"}, {"role": "user", "content": [{"type": "text", "text": "[[space]]"}]},
+                                          {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
+                                          {"role": "tool", "tool_call_id": "c", "content": "r"}, {"role": "user", "content": "[[space]]"}],
+        "temperature": 0, "max_tokens": 4, "tools": [TOOL], "tool_choice": "auto", "stream": False, "stop": ["x"], "logit_bias": {"3": 1}, "n": 1,
+        "logprobs": True, "top_logprobs": 2, "seed": 1, "response_format": {"type": "text"}, "metadata": {"a": "b"}, "reasoning_effort": "low"}
+BODIES = {
+    "/v1/chat/completions": CHAT,
+    "/v1/chat/completions/input_tokens": CHAT,
+    "/apply-template": CHAT,
+    "/v1/completions": {"prompt": ["[[space]]", "x"], "max_tokens": 2, "echo": True, "logprobs": 1, "temperature": 0, "stop": "x"},
+    "/v1/responses": {"input": [{"role": "user", "content": [{"type": "input_text", "text": "[[space]]"}]}, {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"},
+                                {"type": "function_call_output", "call_id": "c", "output": "r"}], "instructions": "i", "max_output_tokens": 4, "temperature": 0,
+                      "tools": [{"type": "function", "name": "f", "parameters": {"type": "object"}}], "text": {"format": {"type": "text"}}, "reasoning": {"effort": "low"}},
+    "/v1/messages": {"model": "m", "max_tokens": 4, "system": [{"type": "text", "text": "s"}], "messages": [{"role": "user", "content": [{"type": "text", "text": "[[space]]"}]},
+                     {"role": "assistant", "content": [{"type": "tool_use", "id": "t", "name": "f", "input": {}}]}, {"role": "user", "content": [{"type": "tool_result", "tool_use_id": "t", "content": "r"}]}],
+                     "tools": [{"name": "f", "input_schema": {"type": "object"}}], "tool_choice": {"type": "auto"}, "stop_sequences": ["x"], "temperature": 0},
+    "/v1/messages/count_tokens": {"model": "m", "messages": [{"role": "user", "content": "a"}]},
+    "/api/chat": {"model": "scripted", "messages": [{"role": "user", "content": "[[space]]"}], "stream": False, "options": {"temperature": 0, "num_predict": 2, "stop": ["x"]}, "tools": [TOOL]},
+    "/api/generate": {"model": "scripted", "prompt": "[[space]]", "stream": False, "options": {"num_predict": 2}, "context": [1, 2], "keep_alive": "5m"},
+    "/api/show": {"model": "scripted", "verbose": True},
+    "/api/embed": {"model": "scripted", "input": ["a"], "truncate": True},
+    "/completion": {"prompt": "[[space]]", "n_predict": 2, "temperature": 0, "n_probs": 1, "logit_bias": [[3, 1]], "response_fields": ["content"], "stop": ["x"]},
+    "/tokenize": {"content": "a", "add_special": True, "with_pieces": True},
+    "/detokenize": {"tokens": [1, 2]},
+    "/embedding": {"content": "a"},
+    "/rerank": {"query": "a", "documents": ["b"]},
+    "/infill": {"input_prefix": "a", "input_suffix": "b", "input_extra": [{"filename": "f", "text": "t"}]},
+    "/v1/embeddings": {"input": ["a"], "encoding_format": "float"},
+    "/lora-adapters": [{"id": 0, "scale": 1}],
+}
+HOSTILE = [None, True, 0, -1, 2 ** 40, -(2 ** 63), 1e308, 0.5, "", "x" * 2000, "\x00\x1f", "\ud7ff", [], {}, [[]], [None], {"": None}, [[[[[[[[]]]]]]]], {"type": "x"},
+           {"type": "json_schema"}, ["a"] * 200, "auto", "required", "none", "<tool_call>{", {"a": {"b": {"c": {}}}}]
+
+
+def places(value, path=()):
+    yield path
+    if isinstance(value, dict):
+        for key in value:
+            yield from places(value[key], path + (key,))
+    elif isinstance(value, list):
+        for i in range(len(value)):
+            yield from places(value[i], path + (i,))
+
+
+def replaced(value, path, new):
+    if not path:
+        return new
+    out = copy.deepcopy(value)
+    inner = out
+    for step in path[:-1]:
+        inner = inner[step]
+    if new is Ellipsis:
+        del inner[path[-1]]
+    else:
+        inner[path[-1]] = new
+    return out
+
+
+def check_almost_right_bodies(context):
+    rng = random.Random(7)
+    server = context.wide
+    for path, body in BODIES.items():
+        spots = list(places(body))
+        for _ in range(45):
+            spot = rng.choice(spots)
+            new = Ellipsis if spot and rng.random() < 0.15 else rng.choice(HOSTILE)
+            changed = replaced(body, spot, new)
+            if isinstance(changed, dict):
+                changed = {**changed}
+                for cap in ("max_tokens", "n_predict"):  # a hostile cap may run to the window's end: allowed, but slow
+                    if isinstance(changed.get(cap), (int, float)) and changed[cap] > 64:
+                        changed[cap] = 8
+            found = server.post(path, changed, timeout=60)
+            fine = found.status < 500 or found.status in (501,)
+            assert fine, f"{path} {json.dumps(changed)[:300]}: {found.status} {found.body[:300]}"
+            if found.status >= 400:
+                error = json.loads(found.body)["error"]
+                assert (error["message"] if isinstance(error, dict) else error), f"{path}: no message"
+    assert server.get("/health").status == 200

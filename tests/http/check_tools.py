@@ -1,0 +1,169 @@
+"""Tools and thoughts on every API, streamed in any pieces and whole (H21, H22, H24)."""
+import json
+import subprocess
+
+from harness import Server, finishes, joined_chat
+
+CHAT = "/v1/chat/completions"
+TOOLS = [{"type": "function", "function": {"name": "get_weather", "description": "Weather of a city", "parameters": {
+             "type": "object", "properties": {"city": {"type": "string"}}, "required": ["city"]}}},
+         {"type": "function", "function": {"name": "search", "parameters": {
+             "type": "object", "properties": {"query": {"type": "string"}}}}}]
+MARKS = ("tool_call", "<think", "</think", "arguments\\\"")
+
+
+def deltas(events, index=0):
+    return [c["delta"] for e in events if e != "[DONE]" for c in e["choices"] if c["index"] == index]
+
+
+def joined_calls(events):
+    calls = []
+    for delta in deltas(events):
+        for piece in delta.get("tool_calls", []):
+            if "id" in piece:
+                assert piece["index"] == len(calls) and piece["type"] == "function" and piece["function"]["name"]
+                calls.append({"id": piece["id"], "name": piece["function"]["name"], "arguments": ""})
+            calls[piece["index"]]["arguments"] += piece["function"]["arguments"]
+    return calls
+
+
+def check_h22_one_call_then_two(context):
+    for text, names in (("[[tool]]", ["get_weather"]), ("[[tools]]", ["get_weather", "search"])):
+        whole = context.wide.chat(text, tools=TOOLS).json()["choices"][0]
+        assert whole["finish_reason"] == "tool_calls", whole
+        calls = whole["message"]["tool_calls"]
+        assert [c["function"]["name"] for c in calls] == names
+        assert all(isinstance(json.loads(c["function"]["arguments"]), dict) for c in calls)
+        assert len({c["id"] for c in calls}) == len(calls) and all(c["id"] for c in calls)
+        assert whole["message"]["content"] == ("Sure." if len(names) == 1 else None)
+        for size in (1, 7, 65536):
+            body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "tools": TOOLS, "stream": True}
+            found = context.wide.post(CHAT, body, read_size=size)
+            events = found.events()
+            assert finishes(events) == ["tool_calls"]
+            streamed = joined_calls(events)
+            assert [c["name"] for c in streamed] == names
+            assert [c["arguments"] for c in streamed] == [c["function"]["arguments"] for c in calls]
+            assert joined_chat(events) == (whole["message"]["content"] or "")
+            assert b"tool_call>" not in found.body, "a mark leaked"
+
+
+def check_h21_a_call_that_is_not_json(context):
+    text = '<tool_call>{"name": "search", "arguments": {"query": oops}}</tool_call>'
+    whole = context.wide.chat("[[badtool]]", tools=TOOLS).json()
+    assert whole["choices"][0]["message"]["content"] == text and whole["choices"][0]["finish_reason"] == "stop"
+    assert [w["type"] for w in whole["warnings"]] == ["tool_call_unparsed"]
+    events = context.wide.chat("[[badtool]]", tools=TOOLS, stream=True).events()
+    assert joined_chat(events) == text and events[-2]["warnings"][0]["type"] == "tool_call_unparsed"
+
+
+def check_tool_choice_and_parallel_calls(context):
+    none = context.wide.chat("[[tool]]", tools=TOOLS, tool_choice="none").json()["choices"][0]
+    assert "<tool_call>" in none["message"]["content"] and none["finish_reason"] == "stop"
+    one = context.wide.chat("[[tools]]", tools=TOOLS, parallel_tool_calls=False).json()["choices"][0]
+    assert len(one["message"]["tool_calls"]) == 1 and one["finish_reason"] == "tool_calls"
+    for wrong, param in ((dict(tools=TOOLS, tool_choice="maybe"), "tool_choice"), (dict(tool_choice="required"), "tool_choice"),
+                         (dict(tools=TOOLS, tool_choice={"type": "function", "function": {"name": "other"}}), "tool_choice"),
+                         (dict(tools=[{"type": "web"}]), "tools[0].type"), (dict(tools=TOOLS + TOOLS[:1]), "tools"),
+                         (dict(functions=[]), "functions"), (dict(tools=[{"type": "function", "function": {"name": "a b"}}]), "tools[0].function.name")):
+        found = context.wide.chat("[[tool]]", **wrong)
+        assert found.status == 400 and found.json()["error"]["param"] == param, f"{wrong}: {found.body[:200]}"
+
+
+def check_tools_are_shown_where_the_template_has_none(context):
+    body = {"messages": [{"role": "user", "content": "What now?"}], "tools": TOOLS}
+    prompt = context.wide.post("/apply-template", body).json()["prompt"]
+    assert '"name":"get_weather"' in prompt.replace(": ", ":") and prompt.endswith("What now?"), prompt
+    body["messages"] = [{"role": "system", "content": "Be brief."}, {"role": "user", "content": "a"},
+                        {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{\"query\": \"x\"}"}}]},
+                        {"role": "tool", "tool_call_id": "c1", "content": "found"}]
+    prompt = context.wide.post("/apply-template", body).json()["prompt"]
+    assert prompt.index("Be brief.") < prompt.index("<tools>") < prompt.index("<|user|>a"), prompt
+    assert "<tool_call>" in prompt and "<tool_response>\nfound" in prompt, prompt
+
+
+def check_thoughts_are_split_off(context):
+    whole = context.wide.chat("[[think]]").json()
+    message = whole["choices"][0]["message"]
+    assert message["content"] == "Yes." and message["reasoning_content"] == message["reasoning"] == "because of that", message
+    assert 0 < whole["usage"]["completion_tokens_details"]["reasoning_tokens"] < whole["usage"]["completion_tokens"]
+    for size in (1, 7, 65536):
+        body = {"messages": [{"role": "user", "content": "[[think]]"}], "temperature": 0, "stream": True}
+        found = context.wide.post(CHAT, body, read_size=size)
+        assert joined_chat(found.events()) == "Yes." and b"think" not in found.body
+        assert "".join(d.get("reasoning_content", "") for d in deltas(found.events())) == "because of that"
+    raw = context.wide.chat("[[think]]", reasoning_format="none").json()["choices"][0]["message"]
+    assert raw["content"] == "<think>\nbecause of that\n</think>\n\nYes." and "reasoning_content" not in raw
+    both = context.wide.chat("[[think]]", reasoning_format="deepseek-legacy").json()["choices"][0]["message"]
+    assert both["content"] == raw["content"] and both["reasoning_content"] == "because of that"
+
+
+def check_h24_a_thought_cut_by_the_limit(context):
+    for limit in (1, 2, 3, 4):
+        choice = context.wide.chat("[[muse]]", max_tokens=limit).json()["choices"][0]
+        assert not choice["message"]["content"], choice
+        if limit < 4:
+            assert choice["finish_reason"] == "length"
+        assert "on and so it goes".startswith(choice["message"]["reasoning_content"])
+        events = context.wide.chat("[[muse]]", max_tokens=limit, stream=True).events()
+        assert joined_chat(events) == ""
+        assert "".join(d.get("reasoning_content", "") for d in deltas(events)) == choice["message"]["reasoning_content"]
+
+
+def check_a_budget_of_thinking_tokens_ends_the_thought(context):
+    choice = context.wide.chat("[[muse]]", thinking_token_budget=2, max_tokens=8).json()["choices"][0]
+    assert choice["message"]["reasoning_content"] == "on and", choice
+
+
+def own_model(context, name, template, text, pieces=5):
+    """A model with this chat template that answers `text` to [[go]], cut into tokens of `pieces` bytes, made distinct."""
+    raw = text.encode()
+    tokens, seen, at = [], set(), 0
+    while at < len(raw):  # a token may stand only once in a script
+        size = pieces
+        while raw[at:at + size] in seen and at + size <= len(raw):
+            size += 1
+        token = raw[at:at + size]
+        seen.add(token)
+        tokens.append({"hex": token.hex()})
+        at += size
+    folder = context.folder / name
+    script = context.folder / (name + ".json")
+    script.write_text(json.dumps({"special": ["<|end|>"], "eos": ["<|end|>"], "bos": "", "added": ["[[go]]"], "window": 2048,
+                                  "scripts": [[{"hex": b"[[go]]".hex()}, *tokens]], "chat_template": template}))
+    subprocess.run([context.maker, folder, script], check=True, capture_output=True)
+    return Server(context.binary, folder)
+
+
+FORMATS = {
+    "mistral": ("[TOOL_CALLS]", '[TOOL_CALLS]search[ARGS]{"query": "x"}'),
+    "qwen3-coder": ("<tool_call> <function=", "<tool_call>\n<function=search>\n<parameter=query>\nx\n</parameter>\n</function>\n</tool_call>"),
+    "glm": ("<arg_key>", "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>x</arg_value>\n</tool_call>"),
+    "llama": ("<|python_tag|>", '{"name": "search", "parameters": {"query": "x"}}'),
+    "kimi": ("<|tool_calls_section_begin|>", '<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>{"query": "x"}<|tool_call_end|><|tool_calls_section_end|>'),
+    "gemma4": ("<|tool_call>", '<|tool_call>call:search{query:<|"|>x<|"|>}<tool_call|>'),
+    "harmony": ("<|channel|> <|message|>", '<|channel|>analysis<|message|>hm<|end|><|start|>assistant<|channel|>commentary to=functions.search <|constrain|>json<|message|>{"query": "x"}'),
+}
+
+
+def check_h22_every_family_of_formats_on_the_wire(context):
+    for name, (sign, text) in FORMATS.items():
+        template = "{% if tools and false %}" + "{{ '" + sign.replace("'", "\\'") + "' }}{% endif %}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+        with own_model(context, "format-" + name, template, text) as server:
+            body = {"messages": [{"role": "user", "content": "[[go]]"}], "temperature": 0, "tools": TOOLS, "max_tokens": 500}
+            whole = server.post(CHAT, body).json()["choices"][0]
+            assert whole["finish_reason"] == "tool_calls", f"{name}: {whole}"
+            call = whole["message"]["tool_calls"][0]["function"]
+            assert call == {"name": "search", "arguments": '{"query":"x"}'}, f"{name}: {call}"
+            for size in (1, 7, 65536):
+                found = server.post(CHAT, {**body, "stream": True}, read_size=size)
+                streamed = joined_calls(found.events())
+                assert [c["arguments"] for c in streamed] == ['{"query":"x"}'], f"{name}: {streamed}"
+                assert joined_chat(found.events()) == "", f"{name}: {joined_chat(found.events())!r}"
+
+
+def check_tools_keep_the_order_of_their_author(context):
+    tools = [{"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {
+        "zebra": {"type": "string"}, "apple": {"type": "string"}}, "required": ["zebra"]}}}]
+    prompt = context.wide.post("/apply-template", {"messages": [{"role": "user", "content": "x"}], "tools": tools}).json()["prompt"]
+    assert prompt.index("zebra") < prompt.index("apple"), prompt
