@@ -109,6 +109,11 @@ class Attentions::Plan final : public PhaseWork {
               kAlign);
   }
 
+  int oldest_of(int position) const {
+    if (call_.chunk > 0) return position - position % call_.chunk;
+    return call_.window > 0 ? std::max(0, position - call_.window + 1) : 0;
+  }
+
   void plan(int rows) {
     const int queries = std::max(1, kTileQueries / group_);
     int most = 0, longest = 0;
@@ -124,8 +129,7 @@ class Attentions::Plan final : public PhaseWork {
       for (int first = (row.count - 1) / queries * queries; first >= 0; first -= queries) {
         const int count = std::min(queries, row.count - first);
         const int last = call_.two_way ? end - 1 : row.position + first + count - 1;
-        const int oldest =
-            call_.window > 0 && !call_.two_way ? std::max(0, row.position + first - call_.window + 1) : 0;
+        const int oldest = call_.two_way ? 0 : oldest_of(row.position + first);
         keys += static_cast<long long>(last - oldest + 1) * count;
         for (int head = 0; head < call_.kv_heads; ++head) {
           units_.push_back({{r, head, first, count}, oldest / kAttentionSegment, last / kAttentionSegment});

@@ -179,6 +179,7 @@ class Program::Run {
     call.scale = op.form.scale;
     call.softcap = op.form.softcap;
     call.window = op.form.window;
+    call.chunk = op.form.chunk;
     call.rows = op.rows->rows.data();
     call.tables = op.rows->tables.data();
     HeadTurn turn;

@@ -138,7 +138,7 @@ bool PhaseList::attend(const HeadPlan& plan, const Attended& options) {
                                 .angles = plan.rope ? angles(*plan.rope) : kNone,
                                 .interleaved = plan.rope && plan.rope->interleaved()},
                                options.sinks, place.pool, place.rows,
-                               {plan.heads, place.window, options.scale, options.softcap});
+                               {plan.heads, place.window, options.scale, options.softcap, place.chunk});
   return true;
 }
 

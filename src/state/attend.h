@@ -27,6 +27,7 @@ struct AttendPlace {
   kernels::PagePool pool;
   std::shared_ptr<const kernels::AttentionRows> rows;
   int window = 0;
+  int chunk = 0;
 };
 AttendPlace attend_place(Step& step, int slot);
 
