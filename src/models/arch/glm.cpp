@@ -9,7 +9,7 @@ namespace {
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c, {.kv_heads = 2, .head_dim = 128});
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1.5625e-7f));
-  const auto rope = Rope::from(c, d, {.interleaved = true, .part = 0.5f});
+  const auto rope = Rope::from(c, d, {.part = 0.5f, .interleaved = true});
   const Bias bias = c.get("attention_bias", true) ? Bias::required : Bias::none;
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
     return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
