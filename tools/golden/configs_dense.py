@@ -36,7 +36,7 @@ GEMMA3_TEXT = {
 GEMMA3 = {"architectures": ["Gemma3ForConditionalGeneration"], "model_type": "gemma3", "text_config": GEMMA3_TEXT,
           "vision_config": SIGLIP, "mm_tokens_per_image": 4, "image_token_index": 90, "torch_dtype": "float32"}
 
-SMOLLM3 = model("SmolLM3ForCausalLM", "smollm3", tie_word_embeddings=True, pad_token_id=0,
+SMOLLM3 = model("SmolLM3ForCausalLM", "smollm3", no_rope_layer_interval=2, tie_word_embeddings=True, pad_token_id=0,
                 use_sliding_window=False, sliding_window=None)
 GLM = model("GlmForCausalLM", "glm", head_dim=16, attention_bias=True, pad_token_id=0, partial_rotary_factor=0.5,
             tie_word_embeddings=False)
@@ -109,7 +109,7 @@ GPT_NEOX = without(model("GPTNeoXForCausalLM", "gpt_neox", hidden_act="gelu", la
                          tie_word_embeddings=False), "rms_norm_eps", "rope_theta", "num_key_value_heads")
 GPT_BIGCODE = {
     "architectures": ["GPTBigCodeForCausalLM"], "model_type": "gpt_bigcode", "activation_function": "gelu_pytorch_tanh",
-    "n_embd": 60, "n_layer": 2, "n_head": 5, "n_positions": 48, "n_inner": None, "vocab_size": 107, "multi_query": True,
+    "n_embd": 60, "n_layer": 2, "n_head": 5, "n_positions": 48, "n_inner": 100, "vocab_size": 107, "multi_query": True,
     "layer_norm_epsilon": 1e-5, "scale_attn_weights": True, **BASE,
 }
 PHI = without(model("PhiForCausalLM", "phi", hidden_act="gelu_new", layer_norm_eps=1e-5, partial_rotary_factor=0.5,
@@ -124,7 +124,7 @@ HELIUM = model("HeliumForCausalLM", "helium", head_dim=12, rms_norm_eps=1e-8, at
                tie_word_embeddings=False, pad_token_id=0)
 APERTUS = model("ApertusForCausalLM", "apertus", hidden_act="xielu", attention_bias=False, tie_word_embeddings=False,
                 pad_token_id=0, rope_scaling={"rope_type": "llama3", **LLAMA3_ROPE})
-NEMOTRON = without(model("NemotronForCausalLM", "nemotron", hidden_act="relu2", norm_eps=1e-5, head_dim=12, hidden_size=72,
+NEMOTRON = without(model("NemotronForCausalLM", "nemotron", hidden_act="relu2", norm_eps=1e-5, head_dim=16,
                          partial_rotary_factor=0.5, attention_bias=False, mlp_bias=False,
                          tie_word_embeddings=False), "rms_norm_eps")
 NANOCHAT = model("NanoChatForCausalLM", "nanochat", hidden_act="relu2", rms_norm_eps=1e-2, final_logit_softcapping=4.0,
@@ -238,10 +238,6 @@ CASES = {
         "mutants": [{"sliding_window": 6}, {"sliding_window": 8}, {"attn_logit_softcapping": 2.0},
                     {"final_logit_softcapping": 3.0}, {"query_pre_attn_scalar": 18}, {"layer_types": ["full_attention"] * 4}],
     },
-    "gemma2-alternating": {
-        "config": {**GEMMA2, "query_pre_attn_scalar": 18, "num_attention_heads": 4, "num_hidden_layers": 3},
-        "mutants": [{"sliding_window": 6}, {"query_pre_attn_scalar": 40}],
-    },
     "gemma2-defaults": {
         # Caps of 50 and 30 where the config leaves them out, none where it says null.
         "config": {**without(GEMMA2, "attn_logit_softcapping", "final_logit_softcapping", "query_pre_attn_scalar"),
@@ -264,7 +260,7 @@ CASES = {
     },
     # smollm3 --------------------------------------------------------------------------------------------
     "smollm3-interval": {
-        "config": {**SMOLLM3, "attention_bias": True, "mlp_bias": True, "num_hidden_layers": 5},
+        "config": {**SMOLLM3, "attention_bias": True, "mlp_bias": True},
         "mutants": [{"no_rope_layer_interval": 3}, THETA],
     },
     "smollm3-list-window": {
@@ -412,13 +408,13 @@ CASES = {
         "mutants": [{"layer_norm_epsilon": 0.1}, {"scale_attn_weights": False}, {"activation_function": "relu"}],
     },
     "gpt_bigcode-every-head": {
-        "config": {**GPT_BIGCODE, "n_inner": 100, "multi_query": False, "n_head": 4, "activation_function": "gelu",
+        "config": {**without(GPT_BIGCODE, "n_inner"), "multi_query": False, "n_head": 4, "activation_function": "gelu",
                    "tie_word_embeddings": False},
         "mutants": [{"n_head": 3}],
     },
     "phi-half": {"config": PHI, "mutants": [{"partial_rotary_factor": 0.25}, THETA, {"layer_norm_eps": 0.5}]},
     "phi-mha": {
-        "config": {**without(PHI, "partial_rotary_factor"), "num_key_value_heads": None, "hidden_size": 48, "intermediate_size": 192,
+        "config": {**without(PHI, "partial_rotary_factor"), "num_key_value_heads": None, "hidden_act": "gelu",
                    "num_hidden_layers": 2},
         "mutants": [{"partial_rotary_factor": 1.0}],
     },
@@ -457,7 +453,7 @@ CASES = {
     "nemotron-half": {"config": NEMOTRON, "mutants": [{"partial_rotary_factor": 0.25}, THETA, {"norm_eps": 0.5}]},
     "nemotron-bias": {
         "config": {**without(NEMOTRON, "partial_rotary_factor"), "attention_bias": True, "mlp_bias": True,
-                   "num_key_value_heads": 6, "head_dim": 16, "hidden_act": "silu", "tie_word_embeddings": True},
+                   "num_key_value_heads": 6, "head_dim": 12, "hidden_act": "silu", "tie_word_embeddings": True},
         "mutants": [{"partial_rotary_factor": 1.0}, {"hidden_act": "relu2"}],
     },
     "nanochat-capped": {"config": NANOCHAT, "mutants": [THETA, {"final_logit_softcapping": 3.0}, {"rms_norm_eps": 0.2}]},
@@ -489,7 +485,7 @@ CASES = {
                     {"text_config": {"layer_rope_theta": [10000.0, 10000.0, 10000.0, 10000.0]}}],
     },
     "muse_glimmer-bias": {
-        "config": {**MUSE, "text_config": {**MUSE_TEXT, "attention_bias": True, "num_key_value_heads": 6,
+        "config": {**MUSE, "text_config": {**MUSE_TEXT, "output_multiplier": 0.3, "attention_bias": True, "num_key_value_heads": 6,
                                            "layer_types": ["full_attention", "sliding_attention", "full_attention"],
                                            "layer_rope_theta": [0, 10000.0, 10000.0], "num_hidden_layers": 3,
                                            "rms_norm_eps": 0.02}},
