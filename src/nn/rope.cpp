@@ -176,6 +176,13 @@ Rope Rope::plain(int rotated, float theta, bool interleaved) {
   return Rope(narrowed(plain_frequencies(rotated, theta)), 1.0f, interleaved);
 }
 
+Rope Rope::proportional(int head_dim, float theta, float part, float factor) {
+  auto frequencies = plain_frequencies(head_dim, theta);
+  const auto turning = static_cast<size_t>(static_cast<double>(part) * head_dim / 2.0);
+  for (size_t i = 0; i < frequencies.size(); ++i) frequencies[i] = i < turning ? frequencies[i] / factor : 0.0;
+  return Rope(narrowed(frequencies), 1.0f, /*interleaved=*/false);
+}
+
 Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& options) {
   const Reader keys(config, find_keys(config, options.layer_type));
   double theta = keys.anywhere("rope_theta", options.theta_key, options.theta);
@@ -186,6 +193,9 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   if (!(part > 0.0 && part <= 1.0))
     fail(ErrorKind::bad_checkpoint, "{}: {}: expected more than 0 and at most 1, found {}", config.where(),
          options.part_key, part);
+  if (keys.type() == "proportional")
+    return proportional(dims.head_dim, static_cast<float>(theta), static_cast<float>(part),
+                        keys.has("factor") ? keys.positive("factor") : 1.0f);
   const int rotated = static_cast<int>(dims.head_dim * part);
   if (rotated < 2 || rotated % 2 != 0)
     fail(ErrorKind::bad_checkpoint, "{}: {} rotated entries of a head: expected an even number",
