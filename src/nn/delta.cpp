@@ -157,8 +157,8 @@ array joined_convolutions(const Weights& w, int width, int taps) {
 KdaMixer::KdaMixer(const Weights& w, const KdaOptions& options)
     : o_(options),
       in_(w.fused({"q_proj", "k_proj", "v_proj", "b_proj", "f_a_proj", "g_a_proj"},
-                  {o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads, o_.head_dim,
-                   o_.head_dim},
+                  {o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads,
+                   o_.head_dim, o_.head_dim},
                   o_.hidden, Bias::none)),
       forget_(w.linear("f_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none)),
       gate_(w.linear("g_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none)),
@@ -167,8 +167,10 @@ KdaMixer::KdaMixer(const Weights& w, const KdaOptions& options)
       dt_bias_(w.tensor("dt_bias", {o_.heads * o_.head_dim})),
       rate_(negative_exp(w.tensor("A_log", {o_.heads, 1}))),
       norm_weight_(w.tensor("o_norm.weight", {o_.head_dim})),
-      conv_slot_(w.layout().add_recurrent({.name = "conv", .shape = {o_.taps - 1, 3 * o_.heads * o_.head_dim}})),
-      delta_slot_(w.layout().add_recurrent({.name = "delta", .shape = {o_.heads, o_.head_dim, o_.head_dim}})) {}
+      conv_slot_(
+          w.layout().add_recurrent({.name = "conv", .shape = {o_.taps - 1, 3 * o_.heads * o_.head_dim}})),
+      delta_slot_(
+          w.layout().add_recurrent({.name = "delta", .shape = {o_.heads, o_.head_dim, o_.head_dim}})) {}
 
 array KdaMixer::operator()(const array& x, Step& step, const Residual& residual) const {
   const int tokens = x.shape(0), width = o_.heads * o_.head_dim;
@@ -191,7 +193,8 @@ array KdaMixer::operator()(const array& x, Step& step, const Residual& residual)
   const array decay = mx::multiply(by_head(kernels::activate(forget, Activation::softplus)), rate_);
   at += o_.head_dim;
   const array gate = kernels::activate(gate_(columns(all, at, at + o_.head_dim)), Activation::sigmoid);
-  const array y = kernels::rms_norm(delta_rule(q, k, v, beta, decay, step, delta_slot_), norm_weight_, o_.eps);
+  const array y =
+      kernels::rms_norm(delta_rule(q, k, v, beta, decay, step, delta_slot_), norm_weight_, o_.eps);
   const array flat = mx::reshape(y, {tokens, width});
   return out_(fault("output gate left out") ? flat : mx::multiply(flat, gate), residual);
 }

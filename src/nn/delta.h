@@ -61,9 +61,9 @@ struct KdaOptions {
   Activation activation = Activation::silu;
 };
 
-/// The same with a decay for each channel of a key, and sigmoid gates on the normed output (Kimi Delta Attention).
-/// Reads q_proj, k_proj, v_proj, b_proj, f_a_proj, f_b_proj, g_a_proj, g_b_proj, q_conv1d, k_conv1d, v_conv1d,
-/// dt_bias, A_log, o_norm, o_proj. Reference: transformers KimiLinearDeltaAttention.
+/// The same with a decay for each channel of a key, and sigmoid gates on the normed output (Kimi Delta
+/// Attention). Reads q_proj, k_proj, v_proj, b_proj, f_a_proj, f_b_proj, g_a_proj, g_b_proj, q_conv1d,
+/// k_conv1d, v_conv1d, dt_bias, A_log, o_norm, o_proj. Reference: transformers KimiLinearDeltaAttention.
 class KdaMixer {
  public:
   KdaMixer(const Weights& w, const KdaOptions& options);

@@ -25,7 +25,8 @@ int MambaOptions::rank_from(const Config& config, const char* key, int hidden) {
   if (config.has(key) && !config.is_string(key)) return config.integer(key, 1, kMaxWidth);
   const auto word = config.get<std::string>(key, "auto");
   if (word != "auto")
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a number or \"auto\", found \"{}\"", config.where(), key, word);
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a number or \"auto\", found \"{}\"", config.where(),
+         key, word);
   return (hidden + 15) / 16;
 }
 

@@ -1,6 +1,6 @@
-// Mamba 1 mixer: a gated stream through a short convolution and a scan whose steps, inputs and outputs each token
-// chooses for every channel. Owner: value. Thread: model thread. Shapes: x [tokens, hidden] -> [tokens, hidden].
-// Reference: transformers MambaMixer, FalconMambaMixer, JambaMambaMixer; Gu & Dao 2023.
+// Mamba 1 mixer: a gated stream through a short convolution and a scan whose steps, inputs and outputs each
+// token chooses for every channel. Owner: value. Thread: model thread. Shapes: x [tokens, hidden] -> [tokens,
+// hidden]. Reference: transformers MambaMixer, FalconMambaMixer, JambaMambaMixer; Gu & Dao 2023.
 #pragma once
 
 #include <optional>

@@ -16,7 +16,8 @@ void moments_of(const float* x, int width, float* out) {
     squares += static_cast<double>(x[i]) * static_cast<double>(x[i]);
   }
   const double mean = sum / width;
-  for (int i = 0; i < width; ++i) spread += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
+  for (int i = 0; i < width; ++i)
+    spread += (static_cast<double>(x[i]) - mean) * (static_cast<double>(x[i]) - mean);
   out[0] = static_cast<float>(mean);
   out[1] = static_cast<float>(std::sqrt(spread / width));
   out[2] = static_cast<float>(std::sqrt(squares / width));
@@ -25,9 +26,9 @@ void moments_of(const float* x, int width, float* out) {
 array all_moments(const array& x) {
   const int tokens = x.shape(0), width = x.shape(1);
   if (kernel_mode() == KernelMode::reference)
-    return mx::concatenate({mx::mean(x, -1, true), mx::sqrt(mx::var(x, -1, true)),
-                            mx::sqrt(mx::mean(mx::square(x), -1, true))},
-                           1);
+    return mx::concatenate(
+        {mx::mean(x, -1, true), mx::sqrt(mx::var(x, -1, true)), mx::sqrt(mx::mean(mx::square(x), -1, true))},
+        1);
   return kernels::native_op("row_moments", {tokens, 3}, mx::float32, {mx::astype(x, mx::float32)},
                             [=](const kernels::Buffers& b) {
                               const auto fill = [&](int begin, int end) {

@@ -1,5 +1,5 @@
-// A row's mean, standard deviation (over all its entries) and root mean square, summed in one order whatever stands
-// beside it. Thread: model thread.
+// A row's mean, standard deviation (over all its entries) and root mean square, summed in one order whatever
+// stands beside it. Thread: model thread.
 #pragma once
 
 #include "tensor/tensor.h"

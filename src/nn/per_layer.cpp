@@ -27,7 +27,8 @@ void PerLayerInputs::begin(const array& h, const Step& step) const {
   const Shape shape{h.shape(0), o_.layers, o_.width};
   const array inside = mx::less(step.tokens(), array(o_.vocab));
   const array ids = mx::where(inside, step.tokens(), mx::zeros_like(step.tokens()));
-  const array own = mx::multiply(mx::reshape(kernels::take_rows(table_.table, ids), shape), array(table_.scale));
+  const array own =
+      mx::multiply(mx::reshape(kernels::take_rows(table_.table, ids), shape), array(table_.scale));
   const float scale = 1.0f / std::sqrt(static_cast<float>(o_.hidden));
   const array projected = norm_(mx::reshape(mx::multiply(projection_(h), array(scale)), shape));
   const array sum = fault("per-layer table left out") ? projected : mx::add(projected, own);

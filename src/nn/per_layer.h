@@ -1,5 +1,5 @@
-// Inputs that every layer gets for itself: a table gives each token a vector per layer, the embedding's projection
-// another; their sum is what a layer's gate works on. Made once a step, read layer by layer.
+// Inputs that every layer gets for itself: a table gives each token a vector per layer, the embedding's
+// projection another; their sum is what a layer's gate works on. Made once a step, read layer by layer.
 // Owner: value sharing the step's arrays. Thread: model thread. Reference: transformers Gemma3nTextModel.
 #pragma once
 

@@ -41,8 +41,9 @@ KeySharing sharing(const Config& config, const std::vector<bool>& sliding, int o
     for (size_t i = static_cast<size_t>(owners); i < sliding.size(); ++i) {
       if (sliding[i] != kind) continue;
       if (last < 0)
-        fail(ErrorKind::bad_checkpoint, "{}: num_kv_shared_layers: layer {} ({} attention) has no earlier layer of its "
-                                        "kind whose keys it could read",
+        fail(ErrorKind::bad_checkpoint,
+             "{}: num_kv_shared_layers: layer {} ({} attention) has no earlier layer of its "
+             "kind whose keys it could read",
              config.where(), i, kind ? "sliding" : "full");
       result.keys[i] = keys;
       result.keys[static_cast<size_t>(last)] = keys;

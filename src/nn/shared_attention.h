@@ -1,7 +1,6 @@
-// Gemma 3n's and 4's attention: norms per head on queries, keys and values, scores as they are, and late layers that
-// read the keys and values of an earlier one.
-// Owner: value. Thread: model thread. Shapes: x [tokens, hidden] -> [tokens, hidden].
-// Reference: transformers Gemma3nTextAttention, Gemma4TextAttention.
+// Gemma 3n's and 4's attention: norms per head on queries, keys and values, scores as they are, and late
+// layers that read the keys and values of an earlier one. Owner: value. Thread: model thread. Shapes: x
+// [tokens, hidden] -> [tokens, hidden]. Reference: transformers Gemma3nTextAttention, Gemma4TextAttention.
 #pragma once
 
 #include <memory>

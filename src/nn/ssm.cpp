@@ -56,10 +56,11 @@ void Mamba2Options::read_limits(const Config& c, const char* key) {
 
 void Mamba2Options::check(const Config& c, long long inner) const {
   if (inner != static_cast<long long>(heads) * head_dim)
-    fail(ErrorKind::bad_checkpoint, "{}: {} heads of {}: expected an inner width of {}", c.where(), heads, head_dim,
-         inner);
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads of {}: expected an inner width of {}", c.where(), heads,
+         head_dim, inner);
   if (heads % groups != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: {} heads: expected a multiple of {} groups", c.where(), heads, groups);
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads: expected a multiple of {} groups", c.where(), heads,
+         groups);
 }
 
 Mamba2Mixer::Mamba2Mixer(const Weights& w, const Mamba2Options& options)

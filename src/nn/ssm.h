@@ -25,12 +25,12 @@ struct Mamba2Options {
   float dt_max = std::numeric_limits<float>::infinity();
   float eps = 1e-5f;  // of the gated norm
   Activation activation = Activation::silu;
-  Bias bias = Bias::as_stored;             // of in_proj and out_proj
-  std::optional<Bias> out_bias = {};       // of out_proj, where it differs
+  Bias bias = Bias::as_stored;        // of in_proj and out_proj
+  std::optional<Bias> out_bias = {};  // of out_proj, where it differs
   Bias conv_bias = Bias::required;
-  float in_scale = 1.0f;                   // of the input
-  std::vector<float> stream_scales = {};   // of what in_proj gives: gate, x, B, C, dt; none: all 1
-  bool norm = true;                        // false: only gated
+  float in_scale = 1.0f;                  // of the input
+  std::vector<float> stream_scales = {};  // of what in_proj gives: gate, x, B, C, dt; none: all 1
+  bool norm = true;                       // false: only gated
   bool norm_before_gate = false;
 
   /// The time step's limits under `key`: two numbers, low and high; absent: from 0 on.
@@ -48,9 +48,9 @@ class Mamba2Mixer {
  private:
   Mamba2Options o_;
   Linear in_, out_;
-  array conv_weight_;               // [channels, taps]
-  std::optional<array> conv_bias_;  // [channels]
-  array dt_bias_, a_, d_;           // [heads]
+  array conv_weight_;                   // [channels, taps]
+  std::optional<array> conv_bias_;      // [channels]
+  array dt_bias_, a_, d_;               // [heads]
   std::optional<array> norm_weight_;    // [inner]
   std::optional<array> stream_scales_;  // [outputs of in_proj]
   int conv_slot_, ssm_slot_;

@@ -1,6 +1,6 @@
-// Falcon-H1: attention and a Mamba 2 scan side by side, both reading the same normed input, with fixed multipliers
-// all over. MLX's conversions have most of them in the weights already, which the convolution's layout tells.
-// Reference: transformers FalconH1ForCausalLM.
+// Falcon-H1: attention and a Mamba 2 scan side by side, both reading the same normed input, with fixed
+// multipliers all over. MLX's conversions have most of them in the weights already, which the convolution's
+// layout tells. Reference: transformers FalconH1ForCausalLM.
 #include <cmath>
 
 #include "models/kit.h"
@@ -25,7 +25,8 @@ float number(const Config& c, const char* key) {
 std::vector<float> numbers(const Config& c, const char* key, size_t count) {
   auto list = c.get<std::vector<float>>(key, std::vector<float>(count, 1.0f));
   if (list.size() != count)
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} numbers, found {}", c.where(), key, count, list.size());
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} numbers, found {}", c.where(), key, count,
+         list.size());
   return list;
 }
 
@@ -51,7 +52,8 @@ Mamba2Options mamba(const Config& c, int hidden, float eps, const Multipliers& m
   const int inner = c.has("mamba_d_ssm") ? c.integer("mamba_d_ssm", 1, kMaxWidth)
                                          : hidden * c.integer("mamba_expand", 1, 16, 2);
   o.heads = c.integer("mamba_n_heads", 1, 65536, 128);
-  o.head_dim = c.is_string("mamba_d_head") ? inner / o.heads : c.integer("mamba_d_head", 1, 65536, inner / o.heads);
+  o.head_dim =
+      c.is_string("mamba_d_head") ? inner / o.heads : c.integer("mamba_d_head", 1, 65536, inner / o.heads);
   o.state = c.integer("mamba_d_state", 1, 4096, 256);
   o.groups = c.integer("mamba_n_groups", 1, 65536, 1);
   o.taps = c.integer("mamba_d_conv", 2, 16, 4);
@@ -125,11 +127,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_falcon_h1() {
-  return {.model_types = {"falcon_h1"},
-          .gguf = {"falcon-h1"},
-          .reference = "transformers FalconH1ForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "falcon_h1", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+  return {
+      .model_types = {"falcon_h1"},
+      .gguf = {"falcon-h1"},
+      .reference = "transformers FalconH1ForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "falcon_h1", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "attention_bias": true,
               "mlp_bias": true, "projectors_bias": true, "mamba_proj_bias": true, "mamba_conv_bias": true,

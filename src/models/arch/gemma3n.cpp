@@ -1,5 +1,5 @@
-// Gemma 3n, text side: four streams of which one is computed and the others predicted and corrected (AltUp), a
-// low-rank branch (LAuReL), inputs per layer, sparse early MLPs, late layers that read earlier keys.
+// Gemma 3n, text side: four streams of which one is computed and the others predicted and corrected (AltUp),
+// a low-rank branch (LAuReL), inputs per layer, sparse early MLPs, late layers that read earlier keys.
 // Reference: transformers Gemma3nForCausalLM.
 #include <cmath>
 
@@ -23,7 +23,8 @@ array stream(const array& h, int i) {
   return mx::reshape(mx::slice(h, {0, i, 0}, {h.shape(0), i + 1, h.shape(2)}), {h.shape(0), h.shape(2)});
 }
 
-/// The streams' predictions before a layer, and their corrections by what it gave. Streams are [tokens, n, hidden].
+/// The streams' predictions before a layer, and their corrections by what it gave. Streams are [tokens, n,
+/// hidden].
 class AltUp {
  public:
   AltUp(const Weights& w, const Shape3n& s)
@@ -125,7 +126,8 @@ struct Layer {
   array operator()(const array& in, Step& step) const {
     if (unfold) inputs.begin(in, step);
     const int n = shape.streams, tokens = in.shape(0);
-    const array predicted = altup.predict(unfold ? (*unfold)(in) : mx::reshape(in, {tokens, n, shape.hidden}));
+    const array predicted =
+        altup.predict(unfold ? (*unfold)(in) : mx::reshape(in, {tokens, n, shape.hidden}));
     const array active = stream(predicted, shape.active);
     const array x = norm(active);
     const array laurel = mx::add(x, after_laurel(right(left(x))));
@@ -136,10 +138,11 @@ struct Layer {
     const array own = gate(scales ? mx::multiply(first, altup.scale()) : first, inputs.layer(index));
     // Every stream but the first takes it in.
     const array rest = mx::slice(corrected, {0, 1, 0}, {tokens, n, shape.hidden});
-    const array out = mx::concatenate({mx::slice(corrected, {0, 0, 0}, {tokens, 1, shape.hidden}),
-                                       mx::add(rest, mx::expand_dims(own, 1))},
-                                      1);
-    return fold ? (*fold)(out) : mx::reshape(out, {tokens, n * shape.hidden});  // between layers: side by side
+    const array out = mx::concatenate(
+        {mx::slice(corrected, {0, 0, 0}, {tokens, 1, shape.hidden}), mx::add(rest, mx::expand_dims(own, 1))},
+        1);
+    return fold ? (*fold)(out)
+                : mx::reshape(out, {tokens, n * shape.hidden});  // between layers: side by side
   }
 };
 
@@ -152,8 +155,8 @@ std::vector<int> widths(const Config& c, int layers) {
   bool good = static_cast<int>(list.size()) == layers;
   for (const int n : list) good = good && n >= 1 && n <= kMaxWidth;
   if (!good)
-    fail(ErrorKind::bad_checkpoint, "{}: intermediate_size: expected {} widths from 1 to {}", c.where(), layers,
-         kMaxWidth);
+    fail(ErrorKind::bad_checkpoint, "{}: intermediate_size: expected {} widths from 1 to {}", c.where(),
+         layers, kMaxWidth);
   return list;
 }
 
@@ -167,8 +170,8 @@ std::vector<float> sparsity(const Config& c, int layers) {
   bool good = static_cast<int>(list.size()) == layers;
   for (const float share : list) good = good && share >= 0.0f && share < 1.0f;
   if (!good)
-    fail(ErrorKind::bad_checkpoint, "{}: activation_sparsity_pattern: expected {} numbers from 0 to less than 1",
-         c.where(), layers);
+    fail(ErrorKind::bad_checkpoint,
+         "{}: activation_sparsity_pattern: expected {} numbers from 0 to less than 1", c.where(), layers);
   return list;
 }
 
@@ -176,7 +179,8 @@ std::vector<bool> sliding_layers(const Config& c, int layers) {
   const auto kinds = listed_kinds(c, "layer_types", layers, {"sliding_attention", "full_attention"});
   std::vector<bool> sliding;
   for (int i = 0; i < layers; ++i)
-    sliding.push_back(kinds.empty() ? (i + 1) % 5 != 0 : kinds[static_cast<size_t>(i)] == "sliding_attention");
+    sliding.push_back(kinds.empty() ? (i + 1) % 5 != 0
+                                    : kinds[static_cast<size_t>(i)] == "sliding_attention");
   return sliding;
 }
 
@@ -198,15 +202,16 @@ Decoder build(const Config& whole, const Weights& w) {
                       .active = c.integer("altup_active_idx", 0, 15, 0),
                       .eps = eps};
   if (shape.active >= shape.streams)
-    fail(ErrorKind::bad_checkpoint, "{}: altup_active_idx {}: expected less than altup_num_inputs {}", c.where(),
-         shape.active, shape.streams);
+    fail(ErrorKind::bad_checkpoint, "{}: altup_active_idx {}: expected less than altup_num_inputs {}",
+         c.where(), shape.active, shape.streams);
   const bool new_style = !c.child("rope_parameters").empty();
   const auto full = Rope::from(c, d, {.theta = 1000000.0f, .layer_type = "full_attention"});
   const auto local = new_style ? Rope::from(c, d, {.theta = 10000.0f, .layer_type = "sliding_attention"})
                                : Rope::plain(d.head_dim, c.get("rope_local_base_freq", 10000.0f));
   const auto sliding = sliding_layers(c, d.layers);
   const int window = c.integer("sliding_window", 1, kMaxPositions, 512);
-  const int owners = d.layers - c.integer("num_kv_shared_layers", 0, d.layers - 1, std::min(15, d.layers - 1));
+  const int owners =
+      d.layers - c.integer("num_kv_shared_layers", 0, d.layers - 1, std::min(15, d.layers - 1));
   const auto readers = sharing(c, sliding, owners);
   const auto mlp_widths = widths(c, d.layers);
   const auto sparse = sparsity(c, d.layers);
@@ -227,36 +232,37 @@ Decoder build(const Config& whole, const Weights& w) {
     const float share = sparse[static_cast<size_t>(i)];
     const auto norm = [&, &scope = layer](const char* name) { return scope.rms_norm(name, d.hidden, eps); };
     const Weights mlp = layer / "mlp", laurel = layer / "laurel";
-    model.add(Layer{
-        .shape = shape,
-        .altup = AltUp(layer / "altup", shape),
-        .norm = norm("input_layernorm"),
-        .after_attention = norm("post_attention_layernorm"),
-        .ffn_norm = norm("pre_feedforward_layernorm"),
-        .after_ffn = norm("post_feedforward_layernorm"),
-        .after_laurel = laurel.rms_norm("post_laurel_norm", d.hidden, eps),
-        .left = laurel.linear("linear_left", rank, d.hidden, Bias::none),
-        .right = laurel.linear("linear_right", d.hidden, rank, Bias::none),
-        .attention = SharedAttention(layer / "self_attn", d,
-                                     {.rope = slides ? local : full,
-                                      .eps = eps,
-                                      .window = slides ? window : 0,
-                                      .owner = i < owners,
-                                      .keys = readers.of(i),
-                                      .bias = bias_if(c.get("attention_bias", false))}),
-        .mlp = {.gate_up = mlp.fused({"gate_proj", "up_proj"}, {width, width}, d.hidden, Bias::none),
-                .down = mlp.linear("down_proj", d.hidden, width, Bias::none),
-                .activation = activation,
-                .cut = share > 0.0f ? static_cast<float>(normal_quantile(share)) : 0.0f,
-                .cuts = share > 0.0f},
-        .inputs = inputs,
-        .gate = PerLayerGate(layer, d.hidden, input_width, activation, eps),
-        .scales = c.get("altup_correct_scale", true),
-        .index = i,
-        .unfold = i == 0 ? std::optional(Unfold{projections(w / "model", "altup_projections", shape)}) : std::nullopt,
-        .fold = i + 1 == d.layers
-                    ? std::optional(Fold{projections(w / "model", "altup_unembed_projections", shape)})
-                    : std::nullopt});
+    model.add(
+        Layer{.shape = shape,
+              .altup = AltUp(layer / "altup", shape),
+              .norm = norm("input_layernorm"),
+              .after_attention = norm("post_attention_layernorm"),
+              .ffn_norm = norm("pre_feedforward_layernorm"),
+              .after_ffn = norm("post_feedforward_layernorm"),
+              .after_laurel = laurel.rms_norm("post_laurel_norm", d.hidden, eps),
+              .left = laurel.linear("linear_left", rank, d.hidden, Bias::none),
+              .right = laurel.linear("linear_right", d.hidden, rank, Bias::none),
+              .attention = SharedAttention(layer / "self_attn", d,
+                                           {.rope = slides ? local : full,
+                                            .eps = eps,
+                                            .window = slides ? window : 0,
+                                            .owner = i < owners,
+                                            .keys = readers.of(i),
+                                            .bias = bias_if(c.get("attention_bias", false))}),
+              .mlp = {.gate_up = mlp.fused({"gate_proj", "up_proj"}, {width, width}, d.hidden, Bias::none),
+                      .down = mlp.linear("down_proj", d.hidden, width, Bias::none),
+                      .activation = activation,
+                      .cut = share > 0.0f ? static_cast<float>(normal_quantile(share)) : 0.0f,
+                      .cuts = share > 0.0f},
+              .inputs = inputs,
+              .gate = PerLayerGate(layer, d.hidden, input_width, activation, eps),
+              .scales = c.get("altup_correct_scale", true),
+              .index = i,
+              .unfold = i == 0 ? std::optional(Unfold{projections(w / "model", "altup_projections", shape)})
+                               : std::nullopt,
+              .fold = i + 1 == d.layers
+                          ? std::optional(Fold{projections(w / "model", "altup_unembed_projections", shape)})
+                          : std::nullopt});
   }
   model.finish(w.rms_norm("model.norm", d.hidden, eps),
                make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
@@ -274,7 +280,8 @@ Arch arch_gemma3n() {
       .reference = "transformers Gemma3nForCausalLM",
       .build = build,
       .weights = [](const Config&, const Source&) { return text_side_rules(); },
-      .tiny = R"({"model_type": "gemma3n_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": [128, 64, 128, 64],
+      .tiny =
+          R"({"model_type": "gemma3n_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": [128, 64, 128, 64],
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
               "rope_theta": 10000.0, "rope_local_base_freq": 1000.0, "attention_bias": true, "sliding_window": 8,

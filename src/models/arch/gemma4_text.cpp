@@ -1,6 +1,6 @@
-// Gemma 4, alone or inside its wrapper: sliding layers and full ones with wider heads and partial rotation, late
-// layers that read earlier keys, inputs per layer, experts beside the MLP.
-// Reference: transformers Gemma4ForCausalLM.
+// Gemma 4, alone or inside its wrapper: sliding layers and full ones with wider heads and partial rotation,
+// late layers that read earlier keys, inputs per layer, experts beside the MLP. Reference: transformers
+// Gemma4ForCausalLM.
 #include "models/kit.h"
 #include "models/wrapper.h"
 #include "nn/fault.h"
@@ -15,7 +15,8 @@ std::vector<bool> sliding_layers(const Config& c, int layers) {
   const auto kinds = listed_kinds(c, "layer_types", layers, {"sliding_attention", "full_attention"});
   std::vector<bool> sliding;
   for (int i = 0; i < layers; ++i)
-    sliding.push_back(kinds.empty() ? (i + 1) % 6 != 0 : kinds[static_cast<size_t>(i)] == "sliding_attention");
+    sliding.push_back(kinds.empty() ? (i + 1) % 6 != 0
+                                    : kinds[static_cast<size_t>(i)] == "sliding_attention");
   sliding.back() = false;  // as the reference insists
   return sliding;
 }
@@ -44,7 +45,8 @@ Decoder build(const Config& whole, const Weights& w) {
   auto d = Dims::from(c);
   d.head_dim = c.integer("head_dim", 2, 8192, 256);
   if (c.get<std::string>("use_bidirectional_attention", "vision") != "vision")
-    fail(ErrorKind::unsupported, "{}: Gemma 4 as a two-way embedder is known but not supported yet", c.where());
+    fail(ErrorKind::unsupported, "{}: Gemma 4 as a two-way embedder is known but not supported yet",
+         c.where());
   if (c.get("enable_moe_block", false))
     fail(ErrorKind::unsupported, "{}: Gemma 4 with experts is known but not supported yet", c.where());
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
@@ -56,13 +58,15 @@ Decoder build(const Config& whole, const Weights& w) {
   wide.head_dim = c.integer("global_head_dim", 2, 8192, 512);
   if (key_is_value && c.has("num_global_key_value_heads"))
     wide.kv_heads = c.integer("num_global_key_value_heads", 1, d.heads);
-  // As transformers saves it: what full layers have otherwise stands in a table by layer; the last one is full.
+  // As transformers saves it: what full layers have otherwise stands in a table by layer; the last one is
+  // full.
   const Config own = c.child("per_layer_config").child(std::to_string(d.layers - 1));
   wide.head_dim = own.integer("head_dim", 2, 8192, wide.head_dim);
   wide.kv_heads = own.integer("num_key_value_heads", 1, d.heads, wide.kv_heads);
   if (d.heads % wide.kv_heads != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: num_attention_heads {}: expected a multiple of num_global_key_value_heads {}",
-         c.where(), d.heads, wide.kv_heads);
+    fail(ErrorKind::bad_checkpoint,
+         "{}: num_attention_heads {}: expected a multiple of num_global_key_value_heads {}", c.where(),
+         d.heads, wide.kv_heads);
   const bool plain_ropes = c.child("rope_parameters").empty();
   const auto local = plain_ropes ? Rope::plain(d.head_dim, 10000.0f)
                                  : Rope::from(c, d, {.theta = 10000.0f, .layer_type = "sliding_attention"});
@@ -74,11 +78,12 @@ Decoder build(const Config& whole, const Weights& w) {
   const int input_width = c.integer("hidden_size_per_layer_input", 0, kMaxWidth, 256);
   std::optional<PerLayerInputs> inputs;
   if (input_width > 0)
-    inputs.emplace(w / "model", PerLayerOptions{.hidden = d.hidden,
-                                                .layers = d.layers,
-                                                .width = input_width,
-                                                .vocab = c.integer("vocab_size_per_layer_input", 1, kMaxVocab, 262144),
-                                                .eps = eps});
+    inputs.emplace(w / "model",
+                   PerLayerOptions{.hidden = d.hidden,
+                                   .layers = d.layers,
+                                   .width = input_width,
+                                   .vocab = c.integer("vocab_size_per_layer_input", 1, kMaxVocab, 262144),
+                                   .eps = eps});
 
   Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden,
                                root_in_type(w, "model.embed_tokens.weight", d.hidden)));
@@ -101,7 +106,8 @@ Decoder build(const Config& whole, const Weights& w) {
                                       .bias = bias_if(c.get("attention_bias", false))}),
         .mlp = GatedMlp(layer / "mlp", d.hidden, double_wide ? 2 * width : width, activation, Bias::none),
         .inputs = inputs,
-        .gate = inputs ? std::optional(PerLayerGate(layer, d.hidden, input_width, activation, eps)) : std::nullopt,
+        .gate = inputs ? std::optional(PerLayerGate(layer, d.hidden, input_width, activation, eps))
+                       : std::nullopt,
         .scalar = layer.tensor("layer_scalar", {1}),
         .index = i});
   }

@@ -1,5 +1,5 @@
-// Granite 4: Mamba 2 or attention layers, with or without positions, then a dense MLP that stands beside experts or
-// alone; embeddings, scores, residual branches and logits are scaled. Reference: transformers
+// Granite 4: Mamba 2 or attention layers, with or without positions, then a dense MLP that stands beside
+// experts or alone; embeddings, scores, residual branches and logits are scaled. Reference: transformers
 // GraniteMoeHybridForCausalLM.
 #include "models/kit.h"
 
@@ -11,7 +11,8 @@ Mamba2Options mamba(const Config& c, int hidden, float eps, Activation activatio
   Mamba2Options o{.hidden = hidden, .eps = eps};
   const int inner = hidden * c.integer("mamba_expand", 1, 16, 2);
   o.heads = c.integer("mamba_n_heads", 1, 65536, 128);
-  o.head_dim = c.is_string("mamba_d_head") ? inner / o.heads : c.integer("mamba_d_head", 1, 65536, inner / o.heads);
+  o.head_dim =
+      c.is_string("mamba_d_head") ? inner / o.heads : c.integer("mamba_d_head", 1, 65536, inner / o.heads);
   o.state = c.integer("mamba_d_state", 1, 4096, 256);
   o.groups = c.integer("mamba_n_groups", 1, 65536, 1);
   o.taps = c.integer("mamba_d_conv", 2, 16, 4);
@@ -24,8 +25,8 @@ Mamba2Options mamba(const Config& c, int hidden, float eps, Activation activatio
 }
 
 std::vector<bool> attention_layers(const Config& c, int layers) {
-  const auto kinds = listed_kinds(c, "layer_types", layers,
-                                  {"mamba", "attention", "linear_attention", "full_attention"});
+  const auto kinds =
+      listed_kinds(c, "layer_types", layers, {"mamba", "attention", "linear_attention", "full_attention"});
   std::vector<bool> list(static_cast<size_t>(layers), false);
   for (size_t i = 0; i < kinds.size(); ++i) list[i] = kinds[i] == "attention" || kinds[i] == "full_attention";
   return list;
@@ -38,7 +39,8 @@ Decoder build(const Config& c, const Weights& w) {
   const auto options = mamba(c, d.hidden, eps, activation);
   const auto attends = attention_layers(c, d.layers);
   const Bias bias = bias_if(c.get("attention_bias", false));
-  AttentionOptions attention{.scale = c.get("attention_multiplier", 1.0f), .qkv_bias = bias, .out_bias = bias};
+  AttentionOptions attention{
+      .scale = c.get("attention_multiplier", 1.0f), .qkv_bias = bias, .out_bias = bias};
   if (c.get<std::string>("position_embedding_type", "nope") == "rope") attention.rope = Rope::from(c, d);
   const int shared_width = c.integer("shared_intermediate_size", 1, kMaxWidth, 1024);
   if (c.integer("num_local_experts", 0, 4096, 8) > 0)
@@ -64,16 +66,18 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_granitemoehybrid() {
-  return {
-      .model_types = {"granitemoehybrid"},
-      .gguf = {"granitehybrid"},
-      .reference = "transformers GraniteMoeHybridForCausalLM",
-      .build = build,
-      .weights = {split("*.shared_mlp.input_linear.weight",
+  return {.model_types = {"granitemoehybrid"},
+          .gguf = {"granitehybrid"},
+          .reference = "transformers GraniteMoeHybridForCausalLM",
+          .build = build,
+          .weights =
+              {
+                  split("*.shared_mlp.input_linear.weight",
                         {"*.shared_mlp.gate_proj.weight", "*.shared_mlp.up_proj.weight"}),
                   rename("*.shared_mlp.output_linear.*", "*.shared_mlp.down_proj.*"),
-                  rename("*.layers.#.mlp.*", "*.layers.#.shared_mlp.*"),},  // dense models as MLX converts them
-      .tiny = R"({"model_type": "granitemoehybrid", "vocab_size": 256, "hidden_size": 64,
+                  rename("*.layers.#.mlp.*", "*.layers.#.shared_mlp.*"),
+              },  // dense models as MLX converts them
+          .tiny = R"({"model_type": "granitemoehybrid", "vocab_size": 256, "hidden_size": 64,
               "shared_intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 4,
               "num_key_value_heads": 2, "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
               "layer_types": ["mamba", "attention", "mamba"], "position_embedding_type": "rope",

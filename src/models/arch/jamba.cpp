@@ -10,7 +10,8 @@ namespace mlxcel {
 namespace {
 
 /// Layers `offset`, `offset + period`, …
-bool at_period(const Config& c, int layer, const char* period_key, int period, const char* offset_key, int offset) {
+bool at_period(const Config& c, int layer, const char* period_key, int period, const char* offset_key,
+               int offset) {
   const int every = c.integer(period_key, 1, kMaxLayers, period);
   return layer % every == c.integer(offset_key, 0, every - 1, std::min(offset, every - 1));
 }

@@ -1,7 +1,7 @@
-// Mamba 1 and Falcon-Mamba: scans chosen token by token, without attention or feed-forward. Falcon-Mamba norms what
-// a token chooses. Reference: transformers MambaForCausalLM, FalconMambaForCausalLM.
-#include "models/kit.h"
+// Mamba 1 and Falcon-Mamba: scans chosen token by token, without attention or feed-forward. Falcon-Mamba
+// norms what a token chooses. Reference: transformers MambaForCausalLM, FalconMambaForCausalLM.
 #include "nn/mamba.h"
+#include "models/kit.h"
 
 namespace mlxcel {
 
@@ -49,12 +49,13 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_mamba() {
-  return {.model_types = {"mamba", "falcon_mamba"},
-          .gguf = {"mamba"},
-          .reference = "transformers MambaForCausalLM",
-          .build = build,
-          .weights = {rename("backbone.embedding.*", "backbone.embeddings.*")},  // as its authors spell it
-          .tiny = R"({"model_type": "falcon_mamba", "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 3,
+  return {
+      .model_types = {"mamba", "falcon_mamba"},
+      .gguf = {"mamba"},
+      .reference = "transformers MambaForCausalLM",
+      .build = build,
+      .weights = {rename("backbone.embedding.*", "backbone.embeddings.*")},  // as its authors spell it
+      .tiny = R"({"model_type": "falcon_mamba", "vocab_size": 256, "hidden_size": 64, "num_hidden_layers": 3,
               "expand": 3, "state_size": 12, "conv_kernel": 4, "time_step_rank": 64, "hidden_act": "silu",
               "layer_norm_epsilon": 1e-5, "mixer_rms_eps": 1e-6, "use_bias": true, "use_conv_bias": true,
               "tie_word_embeddings": false})"};

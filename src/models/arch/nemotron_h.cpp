@@ -19,9 +19,12 @@ std::string pattern(const Config& c) {
                    : kind == "moe"                                   ? 'E'
                                                                      : '?';
   if (letters.empty()) letters = c.get<std::string>("hybrid_override_pattern");
-  if (letters.empty() || letters.size() > kMaxLayers || letters.find_first_not_of("M*-E") != std::string::npos)
-    fail(ErrorKind::bad_checkpoint, "{}: layer kinds \"{}\": expected 1 to {} of mamba (M), attention (*), mlp (-) and "
-                                    "moe (E)", c.where(), letters, kMaxLayers);
+  if (letters.empty() || letters.size() > kMaxLayers ||
+      letters.find_first_not_of("M*-E") != std::string::npos)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: layer kinds \"{}\": expected 1 to {} of mamba (M), attention (*), mlp (-) and "
+         "moe (E)",
+         c.where(), letters, kMaxLayers);
   return letters;
 }
 
@@ -51,8 +54,9 @@ Decoder build(const Config& c, const Weights& w) {
   d.head_dim = c.integer("head_dim", 1, 8192, c.integer("attention_head_dim", 1, 8192, 128));
   d.max_positions = c.integer("max_position_embeddings", 0, kMaxPositions, 0);
   if (d.heads % d.kv_heads != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}",
-         c.where(), d.heads, d.kv_heads);
+    fail(ErrorKind::bad_checkpoint,
+         "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}", c.where(), d.heads,
+         d.kv_heads);
   const float eps = epsilon(c, "layer_norm_epsilon", 1e-5f);
   const auto activation = activation_from(c.get<std::string>("mlp_hidden_act", "relu2"));
   const Bias mlp_bias = bias_if(c.get("mlp_bias", false));

@@ -1,5 +1,5 @@
-// RecurrentGemma (Griffin): gated linear recurrences behind a short convolution, local attention every third layer,
-// norms stored around zero. Reference: transformers RecurrentGemmaForCausalLM; De et al. 2024.
+// RecurrentGemma (Griffin): gated linear recurrences behind a short convolution, local attention every third
+// layer, norms stored around zero. Reference: transformers RecurrentGemmaForCausalLM; De et al. 2024.
 #include <cmath>
 
 #include "kernels/recurrent.h"
@@ -19,7 +19,8 @@ struct Sizes {
 array rates(const array& stored) {
   if (!stored.is_available()) return stored;
   std::vector<float> values(stored.size());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = -8.0f * std::log1p(std::exp(stored.data<float>()[i]));
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = -8.0f * std::log1p(std::exp(stored.data<float>()[i]));
   return array(values.data(), stored.shape(), mx::float32);
 }
 
@@ -86,8 +87,8 @@ std::vector<std::string> kinds(const Config& c) {
   auto list = c.get<std::vector<std::string>>("block_types", {"recurrent", "recurrent", "attention"});
   for (const auto& kind : list)
     if (kind != "recurrent" && kind != "attention")
-      fail(ErrorKind::unsupported, "{}: block_types: \"{}\" is not supported: expected recurrent or attention",
-           c.where(), kind);
+      fail(ErrorKind::unsupported,
+           "{}: block_types: \"{}\" is not supported: expected recurrent or attention", c.where(), kind);
   if (list.empty()) fail(ErrorKind::bad_checkpoint, "{}: block_types: expected at least one", c.where());
   return list;
 }
@@ -95,14 +96,15 @@ std::vector<std::string> kinds(const Config& c) {
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const Sizes sizes{.hidden = d.hidden,
-                    .width = c.integer("lru_width", 1, kMaxWidth, d.hidden),
-                    .heads = d.heads,
-                    .taps = c.integer("conv1d_width", 2, 16, 4),
-                    .activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"))};
+  const Sizes sizes{
+      .hidden = d.hidden,
+      .width = c.integer("lru_width", 1, kMaxWidth, d.hidden),
+      .heads = d.heads,
+      .taps = c.integer("conv1d_width", 2, 16, 4),
+      .activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"))};
   if (sizes.width % d.heads != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: lru_width {}: expected a multiple of num_attention_heads {}", c.where(),
-         sizes.width, d.heads);
+    fail(ErrorKind::bad_checkpoint, "{}: lru_width {}: expected a multiple of num_attention_heads {}",
+         c.where(), sizes.width, d.heads);
   const int ffn = c.integer("intermediate_size", 2, kMaxWidth) / 2;  // as published: of both halves
   const AttentionOptions attention{.rope = Rope::from(c, d, {.part = 0.5f}),
                                    .window = c.integer("attention_window_size", 1, kMaxPositions, 2048),
@@ -110,7 +112,8 @@ Decoder build(const Config& c, const Weights& w) {
                                    .out_bias = Bias::required};
   const auto pattern = kinds(c);
   const auto mixer = [&](int i, const Weights& scope) {
-    if (pattern[static_cast<size_t>(i) % pattern.size()] == "attention") return Mixer(Attention(scope, d, attention));
+    if (pattern[static_cast<size_t>(i) % pattern.size()] == "attention")
+      return Mixer(Attention(scope, d, attention));
     return Mixer(RecurrentBlock(scope, sizes));
   };
 
@@ -137,7 +140,8 @@ Arch arch_recurrent_gemma() {
       .reference = "transformers RecurrentGemmaForCausalLM",
       .build = build,
       .weights = {rename("*_gate_weight", "*_gate.weight"), transpose("*.rg_lru.*_gate.weight")},
-      .tiny = R"({"model_type": "recurrent_gemma", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 256,
+      .tiny =
+          R"({"model_type": "recurrent_gemma", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 256,
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1, "lru_width": 128,
               "conv1d_width": 4, "attention_window_size": 8, "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
               "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "block_types": ["recurrent", "attention"],

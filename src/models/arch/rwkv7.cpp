@@ -1,6 +1,6 @@
-// RWKV-7 (Goose): every layer mixes a token with the one before it, remembers by a matrix per head that decays, is
-// corrected and written to by channel, and passes on the first layer's values. Reference: mlx-lm rwkv7; Peng et al.
-// 2025.
+// RWKV-7 (Goose): every layer mixes a token with the one before it, remembers by a matrix per head that
+// decays, is corrected and written to by channel, and passes on the first layer's values. Reference: mlx-lm
+// rwkv7; Peng et al. 2025.
 #include <memory>
 
 #include "kernels/recurrent.h"
@@ -16,14 +16,15 @@ namespace {
 /// Each row's tokens one later; the row's last one is kept for the next step.
 class TokenShift {
  public:
-  TokenShift(const Weights& w, int hidden) : slot_(w.layout().add_recurrent({.name = "shift", .shape = {1, hidden}})) {
+  TokenShift(const Weights& w, int hidden)
+      : slot_(w.layout().add_recurrent({.name = "shift", .shape = {1, hidden}})) {
     std::vector<float> taps;
     for (int i = 0; i < hidden; ++i) taps.insert(taps.end(), {1.0f, 0.0f});
     taps_ = array(taps.data(), {hidden, 2}, mx::float32);
   }
   array operator()(const array& x, Step& step) const {
-    const auto [before, last] =
-        kernels::causal_conv(x, *taps_, std::nullopt, step.recurrent(slot_), step.offsets(), Activation::none);
+    const auto [before, last] = kernels::causal_conv(x, *taps_, std::nullopt, step.recurrent(slot_),
+                                                     step.offsets(), Activation::none);
     step.set_recurrent(slot_, last);
     return before;
   }
@@ -79,7 +80,8 @@ class TimeMixing {
         norm_bias_(per_head(w, "g_norm.bias", s.heads, s.head_dim)),
         slot_(w.layout().add_recurrent({.name = "wkv", .shape = {s.heads, s.head_dim, s.head_dim}})),
         values_(std::move(values)) {
-    for (const char* name : {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"}) mix_.push_back(w.tensor(name, {s.hidden}));
+    for (const char* name : {"x_r", "x_w", "x_k", "x_v", "x_a", "x_g"})
+      mix_.push_back(w.tensor(name, {s.hidden}));
     if (!first) blend_ = low_rank(w, "v_lora", s.hidden, s.value_rank, Activation::none, Bias::required);
   }
 
@@ -100,17 +102,18 @@ class TimeMixing {
     const array fade = mx::multiply(open(decay_(mixed(1))), array(-0.606531f));
     const array decay = by_head(kernels::activate(fade, Activation::exp));
     const array direction = l2_norm(mx::multiply(raw, k_k_), 1e-14f);
-    const array k = mx::multiply(raw, mx::add(mx::multiply(mx::subtract(rate, array(1.0f)), k_a_), array(1.0f)));
+    const array k =
+        mx::multiply(raw, mx::add(mx::multiply(mx::subtract(rate, array(1.0f)), k_a_), array(1.0f)));
 
     const array read = mx::negative(direction);
-    const auto [seen, state] = kernels::delta_scan(
-        {.decay = fault("memory never fades") ? mx::ones_like(decay) : decay,
-         .read = fault("delta rule without correction") ? mx::zeros_like(read) : read,
-         .write = mx::multiply(direction, rate),
-         .key = k,
-         .query = r,
-         .value = v},
-        step.recurrent(slot_), step.offsets());
+    const auto [seen, state] =
+        kernels::delta_scan({.decay = fault("memory never fades") ? mx::ones_like(decay) : decay,
+                             .read = fault("delta rule without correction") ? mx::zeros_like(read) : read,
+                             .write = mx::multiply(direction, rate),
+                             .key = k,
+                             .query = r,
+                             .value = v},
+                            step.recurrent(slot_), step.offsets());
     step.set_recurrent(slot_, state);
 
     const array normed = kernels::layer_norm(seen, std::nullopt, std::nullopt, 64e-5f);
@@ -179,18 +182,19 @@ Decoder build(const Config& c, const Weights& w) {
           .value_rank = c.integer("v_low_rank_dim", 1, kMaxWidth),
           .gate_rank = c.integer("gate_low_rank_dim", 1, kMaxWidth)};
   if (d.hidden % s.head_dim != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: hidden_size {}: expected a multiple of head_dim {}", c.where(), d.hidden,
-         s.head_dim);
+    fail(ErrorKind::bad_checkpoint, "{}: hidden_size {}: expected a multiple of head_dim {}", c.where(),
+         d.hidden, s.head_dim);
   s.heads = d.hidden / s.head_dim;
   const auto values = std::make_shared<std::optional<array>>();
 
   Decoder model(d, w.embedding("model.embeddings", d.vocab, d.hidden));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers))
-    model.add(Layer{.first = i == 0 ? std::optional(layer.layer_norm("pre_norm", d.hidden, eps)) : std::nullopt,
-                    .norm = layer.layer_norm("attn_norm", d.hidden, eps),
-                    .ffn_norm = layer.layer_norm("ffn_norm", d.hidden, eps),
-                    .mixer = TimeMixing(layer / "attn", s, i == 0, values),
-                    .ffn = ChannelMixing(layer / "ffn", d.hidden, width)});
+    model.add(
+        Layer{.first = i == 0 ? std::optional(layer.layer_norm("pre_norm", d.hidden, eps)) : std::nullopt,
+              .norm = layer.layer_norm("attn_norm", d.hidden, eps),
+              .ffn_norm = layer.layer_norm("ffn_norm", d.hidden, eps),
+              .mixer = TimeMixing(layer / "attn", s, i == 0, values),
+              .ffn = ChannelMixing(layer / "ffn", d.hidden, width)});
   model.finish(w.layer_norm("model.norm", d.hidden, eps),
                make_head(w, "lm_head", "model.embeddings", model.embedding(),
                          tie_if(c.get("tie_word_embeddings", false))));
