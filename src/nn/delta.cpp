@@ -138,6 +138,67 @@ array GatedDeltaMixer::operator()(const array& x, Step& step, const Residual& re
   return out_(mx::multiply(mx::reshape(y, {tokens, value_width(o_)}), gate), residual);
 }
 
+namespace {
+
+/// The three convolutions one after another, [3 * width, taps], on the host.
+array joined_convolutions(const Weights& w, int width, int taps) {
+  std::vector<float> values;
+  for (const char* name : {"q_conv1d.weight", "k_conv1d.weight", "v_conv1d.weight"}) {
+    const array part = w.tensor(name, {width, taps});
+    if (!part.is_available()) continue;
+    values.insert(values.end(), part.data<float>(), part.data<float>() + part.size());
+  }
+  const Shape shape{3 * width, taps};
+  return values.empty() ? mx::zeros(shape) : array(values.data(), shape, mx::float32);
+}
+
+}  // namespace
+
+KdaMixer::KdaMixer(const Weights& w, const KdaOptions& options)
+    : o_(options),
+      in_(w.fused({"q_proj", "k_proj", "v_proj", "b_proj", "f_a_proj", "g_a_proj"},
+                  {o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads,
+                   o_.head_dim, o_.head_dim},
+                  o_.hidden, Bias::none)),
+      forget_(w.linear("f_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none)),
+      gate_(w.linear("g_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none)),
+      out_(w.linear("o_proj", o_.hidden, o_.heads * o_.head_dim, Bias::none)),
+      conv_weight_(joined_convolutions(w, o_.heads * o_.head_dim, o_.taps)),
+      dt_bias_(w.tensor("dt_bias", {o_.heads * o_.head_dim})),
+      rate_(negative_exp(w.tensor("A_log", {o_.heads, 1}))),
+      norm_weight_(w.tensor("o_norm.weight", {o_.head_dim})),
+      conv_slot_(
+          w.layout().add_recurrent({.name = "conv", .shape = {o_.taps - 1, 3 * o_.heads * o_.head_dim}})),
+      delta_slot_(
+          w.layout().add_recurrent({.name = "delta", .shape = {o_.heads, o_.head_dim, o_.head_dim}})) {}
+
+array KdaMixer::operator()(const array& x, Step& step, const Residual& residual) const {
+  const int tokens = x.shape(0), width = o_.heads * o_.head_dim;
+  const array all = in_(x);
+  const auto by_head = [&](const array& y) { return mx::reshape(y, {tokens, o_.heads, o_.head_dim}); };
+  const auto [mixed, conv_state] =
+      kernels::causal_conv(columns(all, 0, 3 * width), conv_weight_, std::nullopt, step.recurrent(conv_slot_),
+                           step.offsets(), o_.activation);
+  step.set_recurrent(conv_slot_, conv_state);
+  const auto normed = [&](int i, float scale) {
+    const array h = by_head(columns(mixed, i * width, (i + 1) * width));
+    return fault("qk norm left out") ? h : l2_norm(h, 1e-6f, scale);
+  };
+  const array q = normed(0, 1.0f / std::sqrt(static_cast<float>(o_.head_dim))), k = normed(1, 1.0f);
+  const array v = by_head(columns(mixed, 2 * width, 3 * width));
+  int at = 3 * width;
+  const array beta = kernels::activate(columns(all, at, at + o_.heads), Activation::sigmoid);
+  at += o_.heads;
+  const array forget = mx::add(forget_(columns(all, at, at + o_.head_dim)), dt_bias_);
+  const array decay = mx::multiply(by_head(kernels::activate(forget, Activation::softplus)), rate_);
+  at += o_.head_dim;
+  const array gate = kernels::activate(gate_(columns(all, at, at + o_.head_dim)), Activation::sigmoid);
+  const array y =
+      kernels::rms_norm(delta_rule(q, k, v, beta, decay, step, delta_slot_), norm_weight_, o_.eps);
+  const array flat = mx::reshape(y, {tokens, width});
+  return out_(fault("output gate left out") ? flat : mx::multiply(flat, gate), residual);
+}
+
 std::vector<Rule> centred_norm_rules(const Source& source) {
   for (const auto& name : source.names()) {
     if (!name.ends_with("linear_attn.conv1d.weight")) continue;

@@ -52,6 +52,32 @@ class GatedDeltaMixer {
   int conv_slot_, delta_slot_;
 };
 
+struct KdaOptions {
+  int hidden = 0;
+  int heads = 0;
+  int head_dim = 0;  // of queries, keys and values
+  int taps = 4;
+  float eps = 1e-5f;  // of the gated norm
+  Activation activation = Activation::silu;
+};
+
+/// The same with a decay for each channel of a key, and sigmoid gates on the normed output (Kimi Delta
+/// Attention). Reads q_proj, k_proj, v_proj, b_proj, f_a_proj, f_b_proj, g_a_proj, g_b_proj, q_conv1d,
+/// k_conv1d, v_conv1d, dt_bias, A_log, o_norm, o_proj. Reference: transformers KimiLinearDeltaAttention.
+class KdaMixer {
+ public:
+  KdaMixer(const Weights& w, const KdaOptions& options);
+  array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+
+ private:
+  KdaOptions o_;
+  Linear in_, forget_, gate_, out_;  // in_: q, k, v, beta and the two low-rank inputs
+  array conv_weight_;                // [channels, taps]
+  array dt_bias_, rate_;             // [width], [heads, 1]
+  array norm_weight_;                // [head_dim]
+  int conv_slot_, delta_slot_;
+};
+
 /// x / sqrt(sum x^2 + eps) * scale over the last axis.
 array l2_norm(const array& x, float eps, float scale = 1.0f);
 

@@ -176,6 +176,14 @@ Rope Rope::plain(int rotated, float theta, bool interleaved) {
   return Rope(narrowed(plain_frequencies(rotated, theta)), 1.0f, interleaved);
 }
 
+Rope Rope::proportional(int head_dim, float theta, float part, float factor) {
+  auto frequencies = plain_frequencies(head_dim, theta);
+  const auto turning = static_cast<size_t>(static_cast<double>(part) * head_dim / 2.0);
+  for (size_t i = 0; i < frequencies.size(); ++i)
+    frequencies[i] = i < turning ? frequencies[i] / factor : 0.0;
+  return Rope(narrowed(frequencies), 1.0f, /*interleaved=*/false);
+}
+
 Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& options) {
   const Reader keys(config, find_keys(config, options.layer_type));
   double theta = keys.anywhere("rope_theta", options.theta_key, options.theta);
@@ -186,6 +194,9 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   if (!(part > 0.0 && part <= 1.0))
     fail(ErrorKind::bad_checkpoint, "{}: {}: expected more than 0 and at most 1, found {}", config.where(),
          options.part_key, part);
+  if (keys.type() == "proportional")
+    return proportional(dims.head_dim, static_cast<float>(theta), static_cast<float>(part),
+                        keys.has("factor") ? keys.positive("factor") : 1.0f);
   const int rotated = static_cast<int>(dims.head_dim * part);
   if (rotated < 2 || rotated % 2 != 0)
     fail(ErrorKind::bad_checkpoint, "{}: {} rotated entries of a head: expected an even number",
@@ -217,7 +228,8 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   } else if (type == "dynamic" && !alpha) {
     const double factor = keys.positive("factor");
     if (dims.max_positions < 1)
-      fail(ErrorKind::bad_checkpoint, "{}: dynamic rope scaling needs max_position_embeddings", config.where());
+      fail(ErrorKind::bad_checkpoint, "{}: dynamic rope scaling needs max_position_embeddings",
+           config.where());
     limit = dims.max_positions;
     beyond = [=](int horizon) {
       const double grown = factor * horizon / limit - (factor - 1.0);
@@ -231,7 +243,8 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   }
   if (options.backwards) {
     if (limit > 0)
-      fail(ErrorKind::unsupported, "{}: a backward rotation with rope_type {} is not supported", config.where(), type);
+      fail(ErrorKind::unsupported, "{}: a backward rotation with rope_type {} is not supported",
+           config.where(), type);
     for (double& f : frequencies) f = -f;
   }
   Rope rope(narrowed(frequencies), scale, options.interleaved);
@@ -263,7 +276,8 @@ array Rope::operator()(const array& x, const Step& step) const {
     const array table(frequencies.data(), {static_cast<int>(frequencies.size())}, mx::float32);
     const int end = row.first + row.count;
     rows.push_back(kernels::rope(mx::slice(x, {row.first, 0, 0}, {end, x.shape(1), x.shape(2)}),
-                                 mx::slice(step.positions(), {row.first}, {end}), table, interleaved, scale_));
+                                 mx::slice(step.positions(), {row.first}, {end}), table, interleaved,
+                                 scale_));
   }
   return mx::concatenate(rows, 0);
 }
@@ -289,7 +303,8 @@ array Rope::angles(const Step& step) const {
         const auto fill = [&](int begin, int end) {
           for (ptrdiff_t t = begin; t < end; ++t) {
             float* out = b.output<float>() + t * 2 * half;
-            const float* table = b.input<float>(1) + (table_of.empty() ? 0 : table_of[static_cast<size_t>(t)] * half);
+            const float* table =
+                b.input<float>(1) + (table_of.empty() ? 0 : table_of[static_cast<size_t>(t)] * half);
             for (int i = 0; i < half; ++i) {
               const float angle = static_cast<float>(b.input<int>(0)[t]) * table[i];
               out[i] = std::cos(angle) * scale;

@@ -38,6 +38,8 @@ class Rope {
   /// Reads rope_parameters, else rope_theta and rope_scaling; null, absent and {} are the same.
   static Rope from(const Config& config, const Dims& dims, const RopeOptions& options = {});
   /// Plain rotation of the first `rotated` entries of a head, no config.
+  /// The first `part` of a head's pairs rotate as they would in a head that rotates whole; half-split.
+  static Rope proportional(int head_dim, float theta, float part, float factor = 1.0f);
   static Rope plain(int rotated, float theta, bool interleaved = false);
 
   /// x [tokens, heads, head_dim], rotated at the step's positions.

@@ -1,25 +1,22 @@
 #include "nn/ssm.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 #include <vector>
 
+#include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
 #include "kernels/primitive.h"
 #include "kernels/recurrent.h"
+#include "nn/delta.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
 
 namespace {
-
-/// A = -exp(A_log): a checkpoint stores the logarithm.
-array negative_exp(const array& log) {
-  std::vector<float> values(log.size());
-  for (size_t i = 0; i < values.size(); ++i) values[i] = -std::exp(log.data<float>()[i]);
-  return array(values.data(), log.shape(), mx::float32);
-}
 
 array columns(const array& x, int from, int to) { return mx::slice(x, {0, from}, {x.shape(0), to}); }
 
@@ -48,24 +45,49 @@ array time_step(const array& x, const array& bias, float low, float high) {
 
 }  // namespace
 
+void Mamba2Options::read_limits(const Config& c, const char* key) {
+  const auto limit = c.get<std::vector<float>>(key, {0.0f, std::numeric_limits<float>::infinity()});
+  if (limit.size() != 2 || !(limit[0] <= limit[1]))
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected two numbers, low and high, found [{}]", c.where(), key,
+         fmt::join(limit, ", "));
+  dt_min = limit[0];
+  dt_max = limit[1];
+}
+
+void Mamba2Options::check(const Config& c, long long inner) const {
+  if (inner != static_cast<long long>(heads) * head_dim)
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads of {}: expected an inner width of {}", c.where(), heads,
+         head_dim, inner);
+  if (heads % groups != 0)
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads: expected a multiple of {} groups", c.where(), heads,
+         groups);
+}
+
 Mamba2Mixer::Mamba2Mixer(const Weights& w, const Mamba2Options& options)
     : o_(options),
       in_(w.linear("in_proj", o_.heads * o_.head_dim + channels_of(o_) + o_.heads, o_.hidden, o_.bias)),
-      out_(w.linear("out_proj", o_.hidden, o_.heads * o_.head_dim, o_.bias)),
+      out_(w.linear("out_proj", o_.hidden, o_.heads * o_.head_dim, o_.out_bias.value_or(o_.bias))),
       conv_weight_(w.tensor("conv1d.weight", {channels_of(o_), o_.taps})),
       conv_bias_(w.bias("conv1d.bias", channels_of(o_), o_.conv_bias)),
       dt_bias_(w.tensor("dt_bias", {o_.heads})),
-      a_(w.tensor("A_log", {o_.heads})),
+      a_(negative_exp(w.tensor("A_log", {o_.heads}))),
       d_(w.tensor("D", {o_.heads})),
-      norm_weight_(w.tensor("norm.weight", {o_.heads * o_.head_dim})),
       conv_slot_(w.layout().add_recurrent({.name = "conv", .shape = {o_.taps - 1, channels_of(o_)}})),
       ssm_slot_(w.layout().add_recurrent({.name = "ssm", .shape = {o_.heads, o_.head_dim, o_.state}})) {
-  if (a_.is_available()) a_ = negative_exp(a_);
+  const int inner = o_.heads * o_.head_dim, shared = o_.groups * o_.state;
+  if (o_.norm) norm_weight_ = w.tensor("norm.weight", {inner});
+  if (o_.stream_scales.empty()) return;
+  std::vector<float> scales;
+  const int widths[] = {inner, inner, shared, shared, o_.heads};
+  for (size_t i = 0; i < std::size(widths); ++i)
+    scales.insert(scales.end(), static_cast<size_t>(widths[i]), o_.stream_scales.at(i));
+  stream_scales_ = array(scales.data(), {static_cast<int>(scales.size())}, mx::float32);
 }
 
 array Mamba2Mixer::operator()(const array& x, Step& step, const Residual& residual) const {
   const int tokens = x.shape(0), inner = o_.heads * o_.head_dim, shared = o_.groups * o_.state;
-  const array projected = in_(x);
+  array projected = in_(o_.in_scale == 1.0f ? x : mx::multiply(x, array(o_.in_scale)));
+  if (stream_scales_ && !fault("multipliers dropped")) projected = mx::multiply(projected, *stream_scales_);
   const array gate = columns(projected, 0, inner);
   const array streams = columns(projected, inner, inner + channels_of(o_));
   const array dt = time_step(columns(projected, inner + channels_of(o_), projected.shape(1)), dt_bias_,
@@ -83,11 +105,17 @@ array Mamba2Mixer::operator()(const array& x, Step& step, const Residual& residu
       kernels::ssm_scan(input, dt, a_, b, c, d_, step.recurrent(ssm_slot_), step.offsets());
   step.set_recurrent(ssm_slot_, ssm_state);
 
-  // Gated first, then normed: per group, then weighted over the full width.
-  array y = mx::multiply(mx::reshape(scanned, {tokens, inner}), kernels::activate(gate, Activation::silu));
-  const int norm_groups = o_.norm_by_group && !fault("gated norm over the full width") ? o_.groups : 1;
-  y = kernels::rms_norm(mx::reshape(y, {tokens, norm_groups, inner / norm_groups}), std::nullopt, o_.eps);
-  y = mx::multiply(mx::reshape(y, {tokens, inner}), norm_weight_);
+  // Normed per group, then weighted over the full width; gated before or after.
+  const array opened = kernels::activate(gate, Activation::silu);
+  const auto gated = [&](const array& y) { return mx::multiply(y, opened); };
+  array y = mx::reshape(scanned, {tokens, inner});
+  if (!o_.norm_before_gate) y = gated(y);
+  if (norm_weight_) {
+    const int norm_groups = fault("gated norm over the full width") ? 1 : o_.groups;
+    y = kernels::rms_norm(mx::reshape(y, {tokens, norm_groups, inner / norm_groups}), std::nullopt, o_.eps);
+    y = mx::multiply(mx::reshape(y, {tokens, inner}), *norm_weight_);
+  }
+  if (o_.norm_before_gate) y = gated(y);
   return out_(y, residual);
 }
 

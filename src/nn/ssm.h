@@ -4,7 +4,9 @@
 #pragma once
 
 #include <limits>
+#include <vector>
 
+#include "checkpoint/config.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "nn/weights.h"
@@ -23,9 +25,18 @@ struct Mamba2Options {
   float dt_max = std::numeric_limits<float>::infinity();
   float eps = 1e-5f;  // of the gated norm
   Activation activation = Activation::silu;
-  Bias bias = Bias::as_stored;  // of in_proj and out_proj
+  Bias bias = Bias::as_stored;        // of in_proj and out_proj
+  std::optional<Bias> out_bias = {};  // of out_proj, where it differs
   Bias conv_bias = Bias::required;
-  bool norm_by_group = true;
+  float in_scale = 1.0f;                  // of the input
+  std::vector<float> stream_scales = {};  // of what in_proj gives: gate, x, B, C, dt; none: all 1
+  bool norm = true;                       // false: only gated
+  bool norm_before_gate = false;
+
+  /// The time step's limits under `key`: two numbers, low and high; absent: from 0 on.
+  void read_limits(const Config& config, const char* key);
+  /// That heads, head_dim, groups and the inner width fit together.
+  void check(const Config& config, long long inner) const;
 };
 
 /// Reads in_proj, conv1d, dt_bias, A_log, D, norm, out_proj under its scope; keeps two recurrent states.
@@ -37,10 +48,11 @@ class Mamba2Mixer {
  private:
   Mamba2Options o_;
   Linear in_, out_;
-  array conv_weight_;               // [channels, taps]
-  std::optional<array> conv_bias_;  // [channels]
-  array dt_bias_, a_, d_;           // [heads]
-  array norm_weight_;               // [inner]
+  array conv_weight_;                   // [channels, taps]
+  std::optional<array> conv_bias_;      // [channels]
+  array dt_bias_, a_, d_;               // [heads]
+  std::optional<array> norm_weight_;    // [inner]
+  std::optional<array> stream_scales_;  // [outputs of in_proj]
   int conv_slot_, ssm_slot_;
 };
 

@@ -14,7 +14,9 @@ Step::~Step() {
   if (!pages_) return;
   // Not committed: pools that were never computed go back to what they were before this step, so that the
   // store does not hold on to a graph that may have failed.
-  for (const Pages::Written& written : pages_->written) {
+  // Last first: layers that read another's keys write them again.
+  for (auto at = pages_->written.rbegin(); at != pages_->written.rend(); ++at) {
+    const Pages::Written& written = *at;
     KvPlace& place = pages_->store->places[static_cast<size_t>(written.slot)];
     const auto undo = [](std::optional<array>& pool, const array& put) {
       if (pool->id() == put.id() && put.status() == array::Status::unscheduled && !put.inputs().empty())

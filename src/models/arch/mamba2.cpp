@@ -1,9 +1,5 @@
 // Mamba-2 (Codestral Mamba): state-space layers without attention or feed-forward. Reference: transformers
 // Mamba2ForCausalLM.
-#include <fmt/ranges.h>
-
-#include <limits>
-
 #include "models/kit.h"
 
 namespace mlxcel {
@@ -25,23 +21,11 @@ Mamba2Options mixer(const Config& c, int hidden, float eps) {
   o.state = c.integer("state_size", 1, 4096, 128);
   o.groups = c.integer("n_groups", 1, 65536, 8);
   o.taps = c.integer("conv_kernel", 2, 16, 4);
-  const long long inner = static_cast<long long>(hidden) * c.integer("expand", 1, 16, 2);
-  if (inner != static_cast<long long>(o.heads) * o.head_dim)
-    fail(ErrorKind::bad_checkpoint, "{}: num_heads {} * head_dim {}: expected hidden_size * expand = {}",
-         c.where(), o.heads, o.head_dim, inner);
-  if (o.heads % o.groups != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: num_heads {}: expected a multiple of n_groups {}", c.where(),
-         o.heads, o.groups);
-  const auto limit =
-      c.get<std::vector<float>>("time_step_limit", {0.0f, std::numeric_limits<float>::infinity()});
-  if (limit.size() != 2 || !(limit[0] <= limit[1]))
-    fail(ErrorKind::bad_checkpoint, "{}: time_step_limit: expected two numbers, low and high, found [{}]",
-         c.where(), fmt::join(limit, ", "));
-  o.dt_min = limit[0];
-  o.dt_max = limit[1];
+  o.read_limits(c, "time_step_limit");
   o.activation = activation_from(c, "hidden_act", "silu");
   o.bias = bias_if(c.get("use_bias", false));
   o.conv_bias = bias_if(c.get("use_conv_bias", true));
+  o.check(c, static_cast<long long>(hidden) * c.integer("expand", 1, 16, 2));
   return o;
 }
 

@@ -1,0 +1,295 @@
+// Gemma 3n, text side: four streams of which one is computed and the others predicted and corrected (AltUp),
+// a low-rank branch (LAuReL), inputs per layer, sparse early MLPs, late layers that read earlier keys.
+// Reference: transformers Gemma3nForCausalLM.
+#include <cmath>
+
+#include "models/kit.h"
+#include "models/wrapper.h"
+#include "nn/fault.h"
+#include "nn/moments.h"
+#include "nn/per_layer.h"
+#include "nn/shared_attention.h"
+
+namespace mlxcel {
+
+namespace {
+
+struct Shape3n {
+  int hidden, streams, active;
+  float eps;
+};
+
+array stream(const array& h, int i) {
+  return mx::reshape(mx::slice(h, {0, i, 0}, {h.shape(0), i + 1, h.shape(2)}), {h.shape(0), h.shape(2)});
+}
+
+/// The streams' predictions before a layer, and their corrections by what it gave. Streams are [tokens, n,
+/// hidden].
+class AltUp {
+ public:
+  AltUp(const Weights& w, const Shape3n& s)
+      : s_(s),
+        scale_(w.tensor("correct_output_scale", {s.hidden})),
+        correct_(w.linear("correction_coefs", s.streams, s.streams, Bias::none)),
+        predict_(w.linear("prediction_coefs", s.streams * s.streams, s.streams, Bias::none)),
+        router_(w.linear("modality_router", s.streams, s.hidden, Bias::none)),
+        norm_(w.rms_norm("router_norm", s.hidden, s.eps)) {}
+
+  array predict(const array& h) const {
+    const int tokens = h.shape(0), n = s_.streams;
+    const array mix = mx::reshape(predict_(modalities(stream(h, s_.active))), {tokens, n, n, 1});
+    return mx::add(h, mx::sum(mx::multiply(mix, mx::expand_dims(h, 1)), 2));
+  }
+  array correct(const array& predicted, const array& computed) const {
+    const array change = mx::subtract(computed, stream(predicted, s_.active));
+    const array by = mx::add(correct_(modalities(computed)), array(1.0f));
+    return mx::add(predicted, mx::multiply(mx::expand_dims(change, 1), mx::expand_dims(by, -1)));
+  }
+  const array& scale() const { return scale_; }
+
+ private:
+  array modalities(const array& x) const {
+    const array view = mx::multiply(norm_(x), array(1.0f / static_cast<float>(s_.hidden)));
+    return kernels::activate(router_(view), Activation::tanh);
+  }
+
+  Shape3n s_;
+  array scale_;
+  Linear correct_, predict_, router_;
+  RmsNorm norm_;
+};
+
+/// An MLP whose gate keeps only what lies far enough above its mean.
+struct SparseMlp {
+  Linear gate_up, down;
+  Activation activation;
+  float cut;  // in standard deviations; 0: nothing is cut
+  bool cuts;
+
+  array operator()(const array& x) const {
+    const array both = gate_up(x);
+    const int tokens = both.shape(0), width = both.shape(1) / 2;
+    array gate = mx::slice(both, {0, 0}, {tokens, width});
+    if (cuts && !fault("sparsity ignored")) {
+      const Moments m = row_moments(gate);
+      gate = kernels::activate(mx::subtract(gate, mx::add(m.mean, mx::multiply(m.deviation, array(cut)))),
+                               Activation::relu);
+    }
+    const array up = mx::slice(both, {0, width}, {tokens, 2 * width});
+    return down(mx::multiply(kernels::activate(gate, activation), up));
+  }
+};
+
+/// x times the ratio of magnitudes.
+array matched(const array& x, const array& target) {
+  const array own = mx::maximum(row_moments(x).magnitude, array(std::sqrt(1e-5f)));
+  return mx::multiply(x, mx::divide(target, own));
+}
+
+/// The embedding as several streams, at the start.
+struct Unfold {
+  std::vector<Linear> projections;
+  array operator()(const array& h) const {
+    const array target = row_moments(h).magnitude;
+    std::vector<array> streams{h};
+    for (const Linear& projection : projections) streams.push_back(matched(projection(h), target));
+    return mx::stack(streams, 1);
+  }
+};
+
+/// Their mean, at the end.
+struct Fold {
+  std::vector<Linear> projections;
+  array operator()(const array& h) const {
+    const array first = stream(h, 0), target = row_moments(first).magnitude;
+    array sum = first;
+    for (size_t i = 0; i < projections.size(); ++i)
+      sum = mx::add(sum, matched(projections[i](stream(h, static_cast<int>(i) + 1)), target));
+    return mx::multiply(sum, array(1.0f / static_cast<float>(projections.size() + 1)));
+  }
+};
+
+struct Layer {
+  Shape3n shape;
+  AltUp altup;
+  RmsNorm norm, after_attention, ffn_norm, after_ffn, after_laurel;
+  Linear left, right;
+  SharedAttention attention;
+  SparseMlp mlp;
+  PerLayerInputs inputs;
+  PerLayerGate gate;
+  bool scales;
+  int index;
+  std::optional<Unfold> unfold;
+  std::optional<Fold> fold;
+
+  array operator()(const array& in, Step& step) const {
+    if (unfold) inputs.begin(in, step);
+    const int n = shape.streams, tokens = in.shape(0);
+    const array predicted =
+        altup.predict(unfold ? (*unfold)(in) : mx::reshape(in, {tokens, n, shape.hidden}));
+    const array active = stream(predicted, shape.active);
+    const array x = norm(active);
+    const array laurel = mx::add(x, after_laurel(right(left(x))));
+    const array seen = mx::add(active, after_attention(attention(x, step)));
+    const array h = mx::multiply(mx::add(seen, laurel), array(1.0f / std::sqrt(2.0f)));
+    const array corrected = altup.correct(predicted, mx::add(h, after_ffn(mlp(ffn_norm(h)))));
+    const array first = stream(corrected, shape.active);
+    const array own = gate(scales ? mx::multiply(first, altup.scale()) : first, inputs.layer(index));
+    // Every stream but the first takes it in.
+    const array rest = mx::slice(corrected, {0, 1, 0}, {tokens, n, shape.hidden});
+    const array out = mx::concatenate(
+        {mx::slice(corrected, {0, 0, 0}, {tokens, 1, shape.hidden}), mx::add(rest, mx::expand_dims(own, 1))},
+        1);
+    return fold ? (*fold)(out)
+                : mx::reshape(out, {tokens, n * shape.hidden});  // between layers: side by side
+  }
+};
+
+/// One number for all layers, or a list.
+std::vector<int> widths(const Config& c, int layers) {
+  std::vector<int> list = c.is_array("intermediate_size")
+                              ? c.get<std::vector<int>>("intermediate_size")
+                              : std::vector<int>(static_cast<size_t>(layers),
+                                                 c.integer("intermediate_size", 1, kMaxWidth, 16384));
+  bool good = static_cast<int>(list.size()) == layers;
+  for (const int n : list) good = good && n >= 1 && n <= kMaxWidth;
+  if (!good)
+    fail(ErrorKind::bad_checkpoint, "{}: intermediate_size: expected {} widths from 1 to {}", c.where(),
+         layers, kMaxWidth);
+  return list;
+}
+
+std::vector<float> sparsity(const Config& c, int layers) {
+  std::vector<float> list(static_cast<size_t>(layers), 0.0f);
+  if (!c.has("activation_sparsity_pattern")) {
+    for (int i = 0; layers > 10 && i < 10; ++i) list[static_cast<size_t>(i)] = 0.95f;
+    return list;
+  }
+  list = c.get<std::vector<float>>("activation_sparsity_pattern");
+  bool good = static_cast<int>(list.size()) == layers;
+  for (const float share : list) good = good && share >= 0.0f && share < 1.0f;
+  if (!good)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: activation_sparsity_pattern: expected {} numbers from 0 to less than 1", c.where(), layers);
+  return list;
+}
+
+std::vector<bool> sliding_layers(const Config& c, int layers) {
+  const auto kinds = listed_kinds(c, "layer_types", layers, {"sliding_attention", "full_attention"});
+  std::vector<bool> sliding;
+  for (int i = 0; i < layers; ++i)
+    sliding.push_back(kinds.empty() ? (i + 1) % 5 != 0
+                                    : kinds[static_cast<size_t>(i)] == "sliding_attention");
+  return sliding;
+}
+
+std::vector<Linear> projections(const Weights& w, const char* name, const Shape3n& s) {
+  std::vector<Linear> list;
+  for (int i = 0; i + 1 < s.streams; ++i)
+    list.push_back(w.linear(fmt::format("{}.{}", name, i), s.hidden, s.hidden, Bias::none));
+  return list;
+}
+
+Decoder build(const Config& whole, const Weights& w) {
+  const Config c = text_config(whole);
+  auto d = Dims::from(c);
+  d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
+  const Shape3n shape{.hidden = d.hidden,
+                      .streams = c.integer("altup_num_inputs", 2, 16, 4),
+                      .active = c.integer("altup_active_idx", 0, 15, 0),
+                      .eps = eps};
+  if (shape.active >= shape.streams)
+    fail(ErrorKind::bad_checkpoint, "{}: altup_active_idx {}: expected less than altup_num_inputs {}",
+         c.where(), shape.active, shape.streams);
+  const bool new_style = !c.child("rope_parameters").empty();
+  const auto full = Rope::from(c, d, {.theta = 1000000.0f, .layer_type = "full_attention"});
+  const auto local = new_style ? Rope::from(c, d, {.theta = 10000.0f, .layer_type = "sliding_attention"})
+                               : Rope::plain(d.head_dim, c.get("rope_local_base_freq", 10000.0f));
+  const auto sliding = sliding_layers(c, d.layers);
+  const int window = c.integer("sliding_window", 1, kMaxPositions, 512);
+  const int owners =
+      d.layers - c.integer("num_kv_shared_layers", 0, d.layers - 1, std::min(15, d.layers - 1));
+  const auto readers = sharing(c, sliding, owners);
+  const auto mlp_widths = widths(c, d.layers);
+  const auto sparse = sparsity(c, d.layers);
+  const int input_width = c.integer("hidden_size_per_layer_input", 1, kMaxWidth, 256);
+  const int rank = c.integer("laurel_rank", 1, kMaxWidth, 64);
+  const PerLayerInputs inputs(w / "model",
+                              {.hidden = d.hidden,
+                               .layers = d.layers,
+                               .width = input_width,
+                               .vocab = c.integer("vocab_size_per_layer_input", 1, kMaxVocab, 262144),
+                               .eps = eps});
+
+  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden,
+                               root_in_type(w, "model.embed_tokens.weight", d.hidden)));
+  for (const auto& [i, layer] : w.layers("model.layers", d.layers)) {
+    const bool slides = sliding[static_cast<size_t>(i)];
+    const int width = mlp_widths[static_cast<size_t>(i)];
+    const float share = sparse[static_cast<size_t>(i)];
+    const auto norm = [&, &scope = layer](const char* name) { return scope.rms_norm(name, d.hidden, eps); };
+    const Weights mlp = layer / "mlp", laurel = layer / "laurel";
+    model.add(
+        Layer{.shape = shape,
+              .altup = AltUp(layer / "altup", shape),
+              .norm = norm("input_layernorm"),
+              .after_attention = norm("post_attention_layernorm"),
+              .ffn_norm = norm("pre_feedforward_layernorm"),
+              .after_ffn = norm("post_feedforward_layernorm"),
+              .after_laurel = laurel.rms_norm("post_laurel_norm", d.hidden, eps),
+              .left = laurel.linear("linear_left", rank, d.hidden, Bias::none),
+              .right = laurel.linear("linear_right", d.hidden, rank, Bias::none),
+              .attention = SharedAttention(layer / "self_attn", d,
+                                           {.rope = slides ? local : full,
+                                            .eps = eps,
+                                            .window = slides ? window : 0,
+                                            .owner = i < owners,
+                                            .keys = readers.of(i),
+                                            .bias = bias_if(c.get("attention_bias", false))}),
+              .mlp = {.gate_up = mlp.fused({"gate_proj", "up_proj"}, {width, width}, d.hidden, Bias::none),
+                      .down = mlp.linear("down_proj", d.hidden, width, Bias::none),
+                      .activation = activation,
+                      .cut = share > 0.0f ? static_cast<float>(normal_quantile(share)) : 0.0f,
+                      .cuts = share > 0.0f},
+              .inputs = inputs,
+              .gate = PerLayerGate(layer, d.hidden, input_width, activation, eps),
+              .scales = c.get("altup_correct_scale", true),
+              .index = i,
+              .unfold = i == 0 ? std::optional(Unfold{projections(w / "model", "altup_projections", shape)})
+                               : std::nullopt,
+              .fold = i + 1 == d.layers
+                          ? std::optional(Fold{projections(w / "model", "altup_unembed_projections", shape)})
+                          : std::nullopt});
+  }
+  model.finish(w.rms_norm("model.norm", d.hidden, eps),
+               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
+                         tie_if(c.get("tie_word_embeddings", true))));
+  model.softcap(c.get("final_logit_softcapping", 30.0f));
+  return model;
+}
+
+}  // namespace
+
+Arch arch_gemma3n() {
+  return {
+      .model_types = {"gemma3n", "gemma3n_text"},
+      .gguf = {"gemma3n"},
+      .reference = "transformers Gemma3nForCausalLM",
+      .build = build,
+      .weights = [](const Config&, const Source&) { return text_side_rules(); },
+      .tiny =
+          R"({"model_type": "gemma3n_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": [128, 64, 128, 64],
+              "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+              "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
+              "rope_theta": 10000.0, "rope_local_base_freq": 1000.0, "attention_bias": true, "sliding_window": 8,
+              "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
+              "num_kv_shared_layers": 2, "hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 240,
+              "altup_num_inputs": 3, "altup_active_idx": 1, "altup_correct_scale": true, "laurel_rank": 64,
+              "activation_sparsity_pattern": [0.8, 0.0, 0.6, 0.0], "final_logit_softcapping": 5.0,
+              "tie_word_embeddings": true})"};
+}
+
+}  // namespace mlxcel

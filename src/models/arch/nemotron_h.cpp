@@ -1,0 +1,103 @@
+// Nemotron-H and Nemotron 3: layers of a single part each, in a given order: Mamba 2 scan, attention without
+// positions, plain MLP, or experts (perhaps in a narrower space) beside a shared one.
+// Reference: transformers NemotronHForCausalLM.
+#include "models/kit.h"
+
+namespace mlxcel {
+
+namespace {
+
+/// 'M' scan, '*' attention, '-' MLP, 'E' experts, a letter a layer.
+std::string pattern(const Config& c) {
+  std::string letters;
+  for (const char* key : {"layers_block_type", "layer_types"})
+    if (letters.empty())
+      for (const auto& kind : c.get<std::vector<std::string>>(key, {}))
+        letters += kind == "mamba" || kind == "linear_attention"     ? 'M'
+                   : kind == "attention" || kind == "full_attention" ? '*'
+                   : kind == "mlp"                                   ? '-'
+                   : kind == "moe"                                   ? 'E'
+                                                                     : '?';
+  if (letters.empty()) letters = c.get<std::string>("hybrid_override_pattern");
+  if (letters.empty() || letters.size() > kMaxLayers ||
+      letters.find_first_not_of("M*-E") != std::string::npos)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: layer kinds \"{}\": expected 1 to {} of mamba (M), attention (*), mlp (-) and "
+         "moe (E)",
+         c.where(), letters, kMaxLayers);
+  return letters;
+}
+
+Mamba2Options mamba(const Config& c, int hidden, float eps) {
+  Mamba2Options o{.hidden = hidden, .eps = eps};
+  o.heads = c.integer("mamba_num_heads", 1, 65536, 128);
+  o.head_dim = c.integer("mamba_head_dim", 1, 65536, 64);
+  o.state = c.integer("ssm_state_size", 1, 4096, 128);
+  o.groups = c.integer("n_groups", 1, 65536, c.integer("mamba_n_groups", 1, 65536, 8));
+  o.taps = c.integer("conv_kernel", 2, 16, c.integer("mamba_d_conv", 2, 16, 4));
+  o.activation = activation_from(c.get<std::string>("mamba_hidden_act", "silu"));
+  o.bias = bias_if(c.get("use_bias", false));
+  o.conv_bias = bias_if(c.get("use_conv_bias", c.get("mamba_conv_bias", true)));
+  o.dt_min = c.get("time_step_min", 0.001f);  // the only limit that the reference puts in force
+  o.check(c, o.heads * o.head_dim);
+  return o;
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const std::string kinds = pattern(c);
+  Dims d;
+  d.vocab = c.integer("vocab_size", 1, kMaxVocab);
+  d.hidden = c.integer("hidden_size", 1, kMaxWidth);
+  d.layers = static_cast<int>(kinds.size());
+  d.heads = c.integer("num_attention_heads", 1, 4096, 32);
+  d.kv_heads = c.integer("num_key_value_heads", 1, d.heads, d.heads % 8 == 0 ? 8 : d.heads);
+  d.head_dim = c.integer("head_dim", 1, 8192, c.integer("attention_head_dim", 1, 8192, 128));
+  d.max_positions = c.integer("max_position_embeddings", 0, kMaxPositions, 0);
+  if (d.heads % d.kv_heads != 0)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}", c.where(), d.heads,
+         d.kv_heads);
+  const float eps = epsilon(c, "layer_norm_epsilon", 1e-5f);
+  const auto activation = activation_from(c.get<std::string>("mlp_hidden_act", "relu2"));
+  const Bias mlp_bias = bias_if(c.get("mlp_bias", false));
+  const auto part = [&](char kind, const Weights& mixer) -> Mixer {
+    if (kind == 'M') return Mamba2Mixer(mixer, mamba(c, d.hidden, eps));
+    if (kind == '*') return Attention(mixer, d, {.qkv_bias = Bias::none, .out_bias = Bias::none});
+    if (kind == 'E')
+      fail(ErrorKind::unsupported, "{}: Nemotron-H with experts is known but not supported yet", c.where());
+    const int width = c.integer("intermediate_size", 1, kMaxWidth);
+    return [mlp = Mlp(mixer, "up_proj", "down_proj", d.hidden, width, activation, mlp_bias)](
+               const array& x, Step&, const Residual& residual) { return mlp(x, residual); };
+  };
+
+  Decoder model(d, w.embedding("backbone.embeddings", d.vocab, d.hidden));
+  for (const auto& [i, layer] : w.layers("backbone.layers", d.layers))
+    model.add(MixerOnly{.norm = layer.rms_norm("norm", d.hidden, eps),
+                        .mixer = part(kinds[static_cast<size_t>(i)], layer / "mixer")});
+  model.finish(w.rms_norm("backbone.norm_f", d.hidden, eps),
+               make_head(w, "lm_head", "backbone.embeddings", model.embedding(),
+                         tie_if(c.get("tie_word_embeddings", false))));
+  return model;
+}
+
+}  // namespace
+
+Arch arch_nemotron_h() {
+  return {
+      .model_types = {"nemotron_h"},
+      .gguf = {"nemotron_h"},
+      .reference = "transformers NemotronHForCausalLM",
+      .build = build,
+      .weights = {drop("mtp.*"), rename("model.*", "backbone.*"),
+                  rename("*.switch_mlp.fc1.*", "*.switch_mlp.up_proj.*"),
+                  rename("*.switch_mlp.fc2.*", "*.switch_mlp.down_proj.*"),
+                  stack("*.mixer.experts.#.*", "*.mixer.switch_mlp.*")},
+      .tiny = R"({"model_type": "nemotron_h", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+              "hybrid_override_pattern": "M*-M", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+              "max_position_embeddings": 512, "layer_norm_epsilon": 1e-5, "mlp_hidden_act": "relu2",
+              "mlp_bias": true, "mamba_num_heads": 6, "mamba_head_dim": 32, "ssm_state_size": 12, "n_groups": 3,
+              "conv_kernel": 4, "mamba_hidden_act": "silu", "use_bias": true, "use_conv_bias": true,
+              "time_step_min": 0.05, "tie_word_embeddings": false})"};
+}
+
+}  // namespace mlxcel
