@@ -288,8 +288,14 @@ void Loop::clear_prompt_cache() {
 void Loop::finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos) {
   if (sequence.done) return;
   sequence.done = true;
-  if (sequence.state && reason != FinishReason::cancelled)
-    keep(sequence, *std::exchange(sequence.state, std::nullopt));
+  if (sequence.state && reason != FinishReason::cancelled) {
+    try {
+      keep(sequence, *std::exchange(sequence.state, std::nullopt));
+    } catch (const std::exception& error) {
+      // The answer stands all the same.
+      log::warn("engine", "request {}: not kept for later prompts: {}", sequence.id, error.what());
+    }
+  }
   sequence.state.reset();
   if (reason == FinishReason::cancelled) ++work_.cancelled;
   const Timings timings = sequence.timings(Clock::now());
