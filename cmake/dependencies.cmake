@@ -24,6 +24,8 @@ find_package(nlohmann_json REQUIRED)
 find_package(OpenSSL REQUIRED)
 # Boost 1.81: Asio and Beast (HTTP, WebSocket, C++20 coroutines), headers only.
 find_package(Boost 1.81 REQUIRED)
+# libcurl 7.85 or later: downloads.
+find_package(CURL 7.85 REQUIRED)
 # CLI11 2.1: command lines.
 find_package(CLI11 REQUIRED)
 # libedit 3.1: the REPL's line editing.
@@ -35,7 +37,10 @@ endif()
 # What each room uses of them.
 set(MLXCEL_USES_base fmt::fmt spdlog::spdlog Threads::Threads)
 set(MLXCEL_USES_tensor mlx_archive)
-set(MLXCEL_USES_checkpoint nlohmann_json::nlohmann_json)
+set(MLXCEL_USES_hub nlohmann_json::nlohmann_json CURL::libcurl OpenSSL::Crypto OpenSSL::SSL)
+# yaml-cpp 0.7: surgery files.
+find_package(yaml-cpp REQUIRED)
+set(MLXCEL_USES_checkpoint nlohmann_json::nlohmann_json ${YAML_CPP_LIBRARIES})
 set(MLXCEL_USES_text nlohmann_json::nlohmann_json $<TARGET_NAME_IF_EXISTS:mlxcel_bridge>)
 set(MLXCEL_USES_models nlohmann_json::nlohmann_json)
 set(MLXCEL_USES_engine nlohmann_json::nlohmann_json)

@@ -1,5 +1,5 @@
-# `cmake --install`: the programs, with MLX beside them. libmlx looks for its BLAS at ../../mlx_cpu.libs, so the
-# wheel's layout is kept under lib/mlxcel.
+# `cmake --install` and packages: the programs, with MLX beside them. libmlx looks for its BLAS at
+# ../../mlx_cpu.libs, so the wheel's layout is kept under lib/mlxcel.
 include(GNUInstallDirs)
 set(mlx_home ${CMAKE_INSTALL_LIBDIR}/mlxcel)
 if(APPLE)
@@ -17,3 +17,38 @@ install(DIRECTORY ${MLXCEL_MLX_DIR}/mlx/lib/ DESTINATION ${mlx_home}/mlx/lib FIL
 file(GLOB libs LIST_DIRECTORIES true ${MLXCEL_MLX_DIR}/*.libs)
 install(DIRECTORY ${libs} DESTINATION ${mlx_home})
 install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+# Man pages and completions are printed by the program itself, from its table of flags.
+if(TARGET mlxcel)
+  install(CODE "
+    set(share \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_DATADIR}\")
+    execute_process(COMMAND \"$<TARGET_FILE:mlxcel>\" --write-docs \"\${share}\" RESULT_VARIABLE code)
+    if(NOT code EQUAL 0)
+      message(FATAL_ERROR \"mlxcel --write-docs: \${code}\")
+    endif()")
+endif()
+
+if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
+  configure_file(packaging/mlxcel.service.in mlxcel.service @ONLY)
+  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mlxcel.service DESTINATION lib/systemd/system)
+  if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
+    install(FILES packaging/mlxcel.default DESTINATION /etc/default RENAME mlxcel)
+  endif()
+endif()
+
+set(CPACK_PACKAGE_NAME mlxcel)
+set(CPACK_PACKAGE_VENDOR "mlxcel")
+set(CPACK_PACKAGE_CONTACT "The mlxcel authors <mlxcel@localhost>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "runs AI models on this machine")
+set(CPACK_PACKAGE_DESCRIPTION "An engine for language and embedding models on MLX, with CPU kernels of its own: chat in the\n"
+    "terminal, an OpenAI-compatible server, quantisation. No Python at run time.")
+string(REPLACE ";" "" CPACK_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
+set(CPACK_GENERATOR "DEB;TGZ")
+set(CPACK_PACKAGING_INSTALL_PREFIX "/usr")
+set(CPACK_STRIP_FILES ON)
+set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${MLXCEL_MLX_DIR}/mlx/lib ${libs})
+set(CPACK_DEBIAN_PACKAGE_RECOMMENDS ca-certificates)
+include(CPack)

@@ -8,8 +8,8 @@ backend=${1:-cpu}
 
 debian_packages=(g++ cmake ninja-build ccache mold pkg-config python3-pip python3-venv
   libboost1.81-dev libssl-dev nlohmann-json3-dev libcli11-dev libspdlog-dev libfmt-dev
-  libedit-dev libgtest-dev libbenchmark-dev)
-brew_packages=(cmake ninja ccache boost openssl@3 nlohmann-json cli11 spdlog fmt libedit googletest
+  libcurl4-openssl-dev libyaml-cpp-dev libedit-dev libgtest-dev libbenchmark-dev)
+brew_packages=(cmake ninja ccache boost openssl@3 nlohmann-json cli11 spdlog fmt curl yaml-cpp libedit googletest
   google-benchmark)
 
 install_debian() {

@@ -1,32 +1,47 @@
 // `bench`: prompt and generation speed, as llama-bench tabulates them.
 #include <fmt/format.h>
+#include <mlx/memory.h>
+#include <mlx/version.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
 #include <ctime>
 #include <mutex>
 #include <nlohmann/json.hpp>
+#include <sstream>
+#include <thread>
 
 #include "app/commands.h"
 #include "app/options.h"
 #include "app/terminal.h"
-#include "base/memory.h"
 
 namespace mlxcel::app {
 namespace {
 
 struct Test {
   int prompt = 0, generated = 0, batch = 1;
+  int depth = 0;  // tokens already there
   std::string name() const {
-    if (prompt > 0 && generated > 0) return fmt::format("pp{}+tg{}", prompt, generated);
-    return prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generated);
+    std::string text = prompt > 0 ? fmt::format("pp{}", prompt) : fmt::format("tg{}", generated);
+    if (prompt > 0 && generated > 0) text += fmt::format("+tg{}", generated);
+    return depth > 0 ? text + fmt::format(" @ d{}", depth) : text;
   }
 };
 
 struct Result {
   Test test;
   std::vector<double> samples_ns, samples_ts;
+};
+
+/// What is the same for all tests of one engine.
+struct Subject {
+  std::string name, kv_cache_mode;
+  size_t bytes = 0;
+  long long parameters = 0;
+  int prefill_chunk = 0;
+  size_t peak = 0;
 };
 
 double mean(const std::vector<double>& values) {
@@ -45,7 +60,8 @@ double deviation(const std::vector<double>& values) {
 
 /// Submits `batch` equal requests at once and waits for all; returns the nanoseconds that count: for a
 /// prompt test the whole time, for a generation test from the last first token to the end.
-double run_once(Engine& engine, const Test& test) {
+double run_once(Engine& engine, const Test& test, int prompt) {
+  static long long salt = 0;  // no prompt begins like an earlier one: nothing comes from a cache
   const int vocab = engine.info().vocab_size;
   struct Shared {
     std::mutex mutex;
@@ -56,11 +72,12 @@ double run_once(Engine& engine, const Test& test) {
   };
   const auto shared = std::make_shared<Shared>();
   const auto begun = std::chrono::steady_clock::now();
+  ++salt;
   for (int row = 0; row < test.batch; ++row) {
     Request request;
-    const int length = std::max(1, test.prompt);
+    const int length = std::max(1, prompt);
     for (int i = 0; i < length; ++i)  // any tokens do: speed does not depend on them
-      request.prompt.push_back(static_cast<TokenId>((1000003LL * (row + 1) + 7919LL * i) % vocab));
+      request.prompt.push_back(static_cast<TokenId>((1000003LL * (row + 1) + 31337LL * salt + 7919LL * i) % vocab));
     request.max_tokens = test.generated > 0 ? test.generated + (test.prompt > 0 ? 0 : 1) : 0;
     request.ignore_eos = true;
     request.sampling.seed = 1;
@@ -86,6 +103,14 @@ double run_once(Engine& engine, const Test& test) {
   return std::chrono::duration<double, std::nano>(shared->all_finished - from).count();
 }
 
+/// One sample. What lies in front of a prompt test (its depth) is measured by itself and taken off.
+double sample(Engine& engine, const Test& test) {
+  if (test.depth == 0) return run_once(engine, test, test.prompt);
+  if (test.prompt == 0) return run_once(engine, test, test.depth);
+  const Test before{test.depth, 0, test.batch, 0};
+  return std::max(1.0, run_once(engine, test, test.depth + test.prompt) - run_once(engine, before, test.depth));
+}
+
 std::vector<int> positive(const std::vector<int>& values, const char* flag, int low) {
   for (const int value : values)
     if (value < low || value > 1 << 20)
@@ -102,128 +127,35 @@ std::string iso_time() {
   return text;
 }
 
-}  // namespace
-
-int bench_command(int argc, char** argv) {
-  ModelFlags model;
-  std::vector<int> prompts{512}, generated{128}, batches{1};
-  std::vector<std::string> pairs;
-  int repetitions = 5;
-  std::string format = "md";
-  CLI::App app("Measure prompt and generation speed.", "mlxcel bench");
-  configure(app,
-            "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n  mlxcel bench -m model.gguf -n 64 -b "
-            "1,8,16 -o json\n");
-  add_source_flags(app, model, false);
-  app.add_option("-p,--n-prompt", prompts, "prompt lengths; 0: none")
-      ->delimiter(',')
-      ->group("Tests")
-      ->capture_default_str();
-  app.add_option("-n,--n-gen", generated, "generated lengths; 0: none")
-      ->delimiter(',')
-      ->group("Tests")
-      ->capture_default_str();
-  app.add_option("--pg", pairs, "PROMPT,GENERATED measured together; repeatable")
-      ->type_name("PP,TG")
-      ->group("Tests")
-      ->take_all();
-  app.add_option("-b,--batch", batches, "sequences at once")
-      ->delimiter(',')
-      ->group("Tests")
-      ->capture_default_str();
-  app.add_option("-r,--repetitions", repetitions, "repetitions of each test")
-      ->group("Tests")
-      ->capture_default_str();
-  app.add_option("-o,--output", format, "md, json, jsonl or csv")
-      ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
-      ->group("Output")
-      ->capture_default_str();
-  add_runtime_flags(app, model);
-  for (auto* option : {app.get_option("--n-prompt"), app.get_option("--n-gen"), app.get_option("--batch")})
-    option->take_all();
-  parse(app, argc, argv);
-  if (model.model.empty()) throw UsageError("bench: -m, --model is required");
-  if (repetitions < 1 || repetitions > 1000)
-    throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
-
-  std::vector<Test> tests;
-  int most = 0, window = 0;
-  for (const int batch : positive(batches, "--batch", 1)) {
-    most = std::max(most, batch);
-    for (const int n : positive(prompts, "--n-prompt", 0))
-      if (n > 0) tests.push_back({n, 0, batch});
-    for (const int n : positive(generated, "--n-gen", 0))
-      if (n > 0) tests.push_back({0, n, batch});
-    for (const std::string& pair : pairs) {
-      Test test{0, 0, batch};
-      char extra = 0;
-      if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 ||
-          test.prompt < 1 || test.generated < 1)
-        throw UsageError(fmt::format("--pg {}: expected two lengths, for example 512,128", pair));
-      tests.push_back(test);
-    }
-  }
-  for (const Test& test : tests) window = std::max(window, test.prompt + test.generated + 2);
-
-  EngineOptions options = engine_options(model);
-  options.parallel = most;
-  options.max_queue = static_cast<size_t>(most) + 1;
-  if (options.context == 0) options.context = window;
-  const auto engine = load_engine(model, options);
-  const ModelInfo& info = engine->info();
-  if (info.encoder)
-    fail(ErrorKind::unsupported, "{} is an encoder; bench measures text generation", info.model_type);
-
-  std::vector<Result> results;
-  for (const Test& test : tests) {
-    Result result{test, {}, {}};
-    run_once(*engine, test);
-    for (int i = 0; i < repetitions; ++i) {
-      const double ns = run_once(*engine, test);
-      const double tokens = static_cast<double>(test.prompt + test.generated) * test.batch;
-      result.samples_ns.push_back(ns);
-      result.samples_ts.push_back(tokens * 1e9 / ns);
-      if (stderr_is_terminal() && !model.quiet)
-        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch,
-                   result.samples_ts.back(), i + 1, repetitions);
-    }
-    if (stderr_is_terminal() && !model.quiet) fmt::print(stderr, "\r\033[K");
-    results.push_back(std::move(result));
-  }
-
-  const std::string name = fmt::format("{} {}", info.family, info.weights_label);
-  if (format == "md") {
-    fmt::print(
-        "| model | size | params | backend | batch | kv | test | t/s |\n| --- | ---: | ---: | --- | ---: | "
-        "--- | ---: | ---: |\n");
-    for (const Result& r : results)
-      fmt::print("| {} | {} | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} |\n", name,
-                 human_bytes(info.weight_bytes), static_cast<double>(info.parameters) / 1e6, device_label(),
-                 r.test.batch, model.kv_cache_mode, r.test.name(), mean(r.samples_ts),
-                 deviation(r.samples_ts));
-    return 0;
-  }
-  if (format == "csv") fmt::print("model,batch,n_prompt,n_gen,avg_ns,stddev_ns,avg_ts,stddev_ts\n");
-  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+void print_rows(const Subject& subject, const std::vector<Result>& results, const std::string& format,
+                nlohmann::ordered_json& all) {
   for (const Result& r : results) {
+    if (format == "md") {
+      fmt::print("| {} | {} | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} |\n", subject.name, human_bytes(subject.bytes),
+                 static_cast<double>(subject.parameters) / 1e6, device_label(), r.test.batch, subject.kv_cache_mode,
+                 r.test.name(), mean(r.samples_ts), deviation(r.samples_ts));
+      continue;
+    }
     if (format == "csv") {
-      fmt::print("\"{}\",{},{},{},{:.0f},{:.0f},{:.3f},{:.3f}\n", name, r.test.batch, r.test.prompt,
-                 r.test.generated, mean(r.samples_ns), deviation(r.samples_ns), mean(r.samples_ts),
-                 deviation(r.samples_ts));
+      fmt::print("\"{}\",{},{},{},{},{},{},{:.0f},{:.0f},{:.3f},{:.3f}\n", subject.name, subject.kv_cache_mode,
+                 subject.prefill_chunk, r.test.batch, r.test.prompt, r.test.generated, r.test.depth, mean(r.samples_ns),
+                 deviation(r.samples_ns), mean(r.samples_ts), deviation(r.samples_ts));
       continue;
     }
     const nlohmann::ordered_json row = {{"build", MLXCEL_VERSION},
-                                        {"mlx_version", version_line()},
+                                        {"mlx_version", fmt::format("{}.{}.{}", MLX_VERSION_MAJOR, MLX_VERSION_MINOR,
+                                                                    MLX_VERSION_PATCH)},
                                         {"device", device_label()},
                                         {"backend", MLXCEL_BACKEND_NAME},
-                                        {"model", name},
-                                        {"model_size", info.weight_bytes},
-                                        {"model_n_params", info.parameters},
-                                        {"kv_cache_mode", model.kv_cache_mode},
+                                        {"model", subject.name},
+                                        {"model_size", subject.bytes},
+                                        {"model_n_params", subject.parameters},
+                                        {"kv_cache_mode", subject.kv_cache_mode},
+                                        {"prefill_chunk_size", subject.prefill_chunk},
                                         {"batch", r.test.batch},
                                         {"n_prompt", r.test.prompt},
                                         {"n_gen", r.test.generated},
-                                        {"n_depth", 0},
+                                        {"n_depth", r.test.depth},
                                         {"test_time", iso_time()},
                                         {"avg_ns", mean(r.samples_ns)},
                                         {"stddev_ns", deviation(r.samples_ns)},
@@ -231,10 +163,147 @@ int bench_command(int argc, char** argv) {
                                         {"stddev_ts", deviation(r.samples_ts)},
                                         {"samples_ns", r.samples_ns},
                                         {"samples_ts", r.samples_ts},
-                                        {"peak_bytes", process_memory().peak}};
+                                        {"peak_bytes", subject.peak}};
     if (format == "jsonl") fmt::print("{}\n", row.dump());
     all.push_back(row);
   }
+  std::fflush(stdout);
+}
+
+/// One model with one KV mode and one chunk size: loads, runs every test, prints.
+void run_engine(const ModelFlags& model, const std::vector<Test>& tests, int repetitions, double delay,
+                const std::string& format, nlohmann::ordered_json& all) {
+  EngineOptions options = engine_options(model);
+  int most = 1, window = 0;
+  for (const Test& test : tests) {
+    most = std::max(most, test.batch);
+    window = std::max(window, test.depth + test.prompt + test.generated + 2);
+  }
+  options.parallel = most;
+  options.max_queue = static_cast<size_t>(most) + 1;
+  if (options.context == 0) options.context = window;
+  const auto engine = load_engine(model, options);
+  const ModelInfo& info = engine->info();
+  if (info.encoder) fail(ErrorKind::unsupported, "{} is an encoder; bench measures text generation", info.model_type);
+  std::vector<Result> results;
+  const bool live = stderr_is_terminal() && !model.quiet;
+  for (const Test& test : tests) {
+    Result result{test, {}, {}};
+    sample(*engine, test);
+    for (int i = 0; i < repetitions; ++i) {
+      if (delay > 0) std::this_thread::sleep_for(std::chrono::duration<double>(delay));
+      const double ns = sample(*engine, test);
+      result.samples_ns.push_back(ns);
+      result.samples_ts.push_back(static_cast<double>(test.prompt + test.generated) * test.batch * 1e9 / ns);
+      if (live)
+        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch, result.samples_ts.back(), i + 1,
+                   repetitions);
+    }
+    if (live) fmt::print(stderr, "\r\033[K");
+    results.push_back(std::move(result));
+  }
+  print_rows({fmt::format("{} {}", info.family, info.weights_label), model.kv_cache_mode, info.weight_bytes,
+              info.parameters, model.prefill_chunk, mx::get_peak_memory()},
+             results, format, all);
+}
+
+/// "a,b": several models; a path with a comma in its name is one.
+std::vector<std::string> models_of(const std::string& list) {
+  std::error_code error;
+  if (std::filesystem::exists(list, error)) return {list};
+  std::vector<std::string> out;
+  std::stringstream in(list);
+  for (std::string item; std::getline(in, item, ',');)
+    if (!item.empty()) out.push_back(item);
+  return out;
+}
+
+}  // namespace
+
+int bench_command(int argc, char** argv) {
+  ModelFlags model;
+  std::vector<int> prompts{512}, generated{128}, batches{1}, depths{0}, chunks{2048};
+  std::vector<std::string> pairs, modes{"fp16"};
+  int repetitions = 5;
+  double delay = 0;
+  std::string format = "md";
+  CLI::App app("Measure prompt and generation speed.", "mlxcel bench");
+  configure(app,
+            "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n"
+            "  mlxcel bench -m model.gguf -n 64 -b 1,8,16 -o json\n"
+            "  mlxcel bench -m ./a,./b -p 0 -n 128 -d 0,2048,8192\n");
+  add_source_flags(app, model, false);
+  const auto list = [&](const char* names, auto& values, const char* about) {
+    app.add_option(names, values, about)->delimiter(',')->take_all()->capture_default_str()->group("Tests");
+  };
+  list("-p,--n-prompt", prompts, "prompt lengths; 0: none");
+  list("-n,--n-gen", generated, "generated lengths; 0: none");
+  app.add_option("--pg", pairs, "PROMPT,GENERATED measured together; repeatable (also -pg)")
+      ->type_name("PP,TG")
+      ->group("Tests")
+      ->take_all();
+  list("-b,--batch", batches, "sequences at once");
+  list("-d,--n-depth", depths, "tokens already in the cache");
+  list("--kv-cache-mode", modes, "how keys and values are kept");
+  list("--prefill-chunk-size", chunks, "prompt tokens per pass; 0: one pass");
+  app.add_option("-r,--repetitions", repetitions, "repetitions of each test")->group("Tests")->capture_default_str();
+  app.add_option("--delay", delay, "seconds of rest before each repetition")
+      ->type_name("S")
+      ->check(CLI::Range(0.0, 3600.0))
+      ->group("Tests");
+  app.add_option("-o,--output", format, "how the table is printed")
+      ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
+      ->group("Output")
+      ->capture_default_str();
+  app.add_option("-c,--ctx-size", model.context, "window; 0: what the tests need")->type_name("N")->group("Run time");
+  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
+      ->type_name("N")
+      ->group("Run time");
+  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")->type_name("P")->group("Run time");
+  app.add_flag("--no-warmup", model.no_warmup, "leave out the warm-up pass")->group("Run time");
+  app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
+  parse(app, argc, argv);
+  if (model.model.empty()) throw UsageError("bench: -m, --model is required");
+  if (repetitions < 1 || repetitions > 1000)
+    throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
+
+  std::vector<Test> tests;
+  for (const int batch : positive(batches, "--batch", 1))
+    for (const int depth : positive(depths, "--n-depth", 0)) {
+      for (const int n : positive(prompts, "--n-prompt", 0))
+        if (n > 0) tests.push_back({n, 0, batch, depth});
+      for (const int n : positive(generated, "--n-gen", 0))
+        if (n > 0) tests.push_back({0, n, batch, depth});
+      for (const std::string& pair : pairs) {
+        Test test{0, 0, batch, depth};
+        char extra = 0;
+        if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 || test.prompt < 1 ||
+            test.generated < 1 || test.prompt > 1 << 20 || test.generated > 1 << 20)
+          throw UsageError(fmt::format("--pg {}: expected two lengths, for example 512,128", pair));
+        tests.push_back(test);
+      }
+    }
+  if (tests.empty()) throw UsageError("bench: nothing to measure; give -p, -n or -pg");
+  std::vector<ModelFlags> runs;
+  for (const std::string& name : models_of(model.model))
+    for (const std::string& mode : modes)
+      for (const int chunk : positive(chunks, "--prefill-chunk-size", 0)) {
+        ModelFlags run = model;
+        run.model = name;
+        run.kv_cache_mode = mode;
+        run.prefill_chunk = chunk;
+        engine_options(run);
+        checked_reference(run);
+        runs.push_back(std::move(run));
+      }
+
+  if (format == "md")
+    fmt::print("| model | size | params | backend | batch | kv | test | t/s |\n"
+               "| --- | ---: | ---: | --- | ---: | --- | ---: | ---: |\n");
+  if (format == "csv")
+    fmt::print("model,kv_cache_mode,prefill_chunk_size,batch,n_prompt,n_gen,n_depth,avg_ns,stddev_ns,avg_ts,stddev_ts\n");
+  nlohmann::ordered_json all = nlohmann::ordered_json::array();
+  for (const ModelFlags& run : runs) run_engine(run, tests, repetitions, delay, format, all);
   if (format == "json") fmt::print("{}\n", all.dump(2));
   return 0;
 }

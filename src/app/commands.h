@@ -11,5 +11,19 @@ int list_command(int argc, char** argv);
 int inspect_command(int argc, char** argv);
 int arch_command(int argc, char** argv);
 int bench_command(int argc, char** argv);
+int download_command(int argc, char** argv);
+int rm_command(int argc, char** argv);
+int doctor_command(int argc, char** argv);
+int quantize_command(int argc, char** argv);
+int perplexity_command(int argc, char** argv);
+int tune_command(int argc, char** argv);
+
+struct Command {
+  const char* name;
+  const char* alias;  // or null
+  const char* group;  // heading in the help
+  const char* about;
+  int (*run)(int argc, char** argv);
+};
 
 }  // namespace mlxcel::app

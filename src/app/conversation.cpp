@@ -1,7 +1,9 @@
 #include "app/conversation.h"
 
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 
+#include <cstdlib>
 #include <nlohmann/json.hpp>
 
 #include "app/terminal.h"
@@ -12,7 +14,11 @@ namespace mlxcel::app {
 Conversation::Conversation(Engine& engine, TurnOptions options)
     : engine_(engine), options_(std::move(options)) {}
 
-bool Conversation::without_template() const { return !options_.raw && !engine_.chat_template(); }
+const ChatTemplate* Conversation::chat_template() const {
+  return options_.chat_template ? options_.chat_template.get() : engine_.chat_template().get();
+}
+
+bool Conversation::without_template() const { return !options_.raw && !chat_template(); }
 
 void Conversation::set_system(const std::string& text) {
   if (!messages_.empty() && messages_.front().role == "system") messages_.erase(messages_.begin());
@@ -45,7 +51,8 @@ std::vector<TokenId> Conversation::prompt() const {
     json.push_back({{"role", message.role}, {"content", message.content}});
   TemplateInput input;
   input.messages_json = json.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
-  return chat_prompt_or_plain(tokenizer, engine_.chat_template().get(), input);
+  input.kwargs_json = options_.template_kwargs;
+  return chat_prompt_or_plain(tokenizer, chat_template(), input);
 }
 
 TextEnd Conversation::answer(const std::string& user,
@@ -58,14 +65,24 @@ TextEnd Conversation::answer(const std::string& user,
     request.sampling = options_.sampling;
     request.max_tokens = options_.max_tokens;
     request.ignore_eos = !options_.sampling.banned.empty();
+    request.route = "cli";
+    const bool ids = std::getenv("MLXCEL_PRINT_TOKEN_IDS") != nullptr;
+    if (ids) fmt::print(stderr, "prompt ids: {}\n", fmt::join(request.prompt, " "));
+    std::vector<TokenId> generated;
     TextEnd end = generate(
         engine_, std::move(request), options_.stops,
         [&](const TextDelta& delta) {
           last_text_ += delta.text;
+          if (ids)
+            for (const Draw& draw : delta.draws) generated.push_back(draw.token);
           if (!delta.text.empty()) on_text(delta.text);
         },
         [] { return Interrupt::take(); });
     last_text_ += end.text;
+    if (ids) {
+      for (const Draw& draw : end.draws) generated.push_back(draw.token);
+      fmt::print(stderr, "generated ids: {}\n", fmt::join(generated, " "));
+    }
     if (!end.text.empty()) on_text(end.text);
     messages_.push_back({"assistant", last_text_});
     return end;

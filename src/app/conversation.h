@@ -3,6 +3,7 @@
 #pragma once
 
 #include <functional>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -21,6 +22,8 @@ struct TurnOptions {
   int max_tokens = -1;
   std::vector<std::string> stops;
   bool raw = false;  // --no-chat-template: the prompt as it is
+  std::shared_ptr<const ChatTemplate> chat_template;  // instead of the model's
+  std::string template_kwargs;                        // JSON object, or empty
 };
 
 class Conversation {
@@ -43,6 +46,7 @@ class Conversation {
 
  private:
   std::vector<TokenId> prompt() const;
+  const ChatTemplate* chat_template() const;
 
   Engine& engine_;
   TurnOptions options_;

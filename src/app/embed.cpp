@@ -1,6 +1,7 @@
 // `embed`: vectors of texts, offline.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cmath>
 #include <fstream>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,20 @@
 
 namespace mlxcel::app {
 namespace {
+
+/// llama.cpp's norms: -1 none, 0 the largest magnitude becomes 32760 (16-bit), 1 taxicab, 2 Euclidean, p above.
+void normalise(std::vector<float>& vector, int norm) {
+  if (norm < 0) return;
+  double sum = 0;
+  for (const float x : vector) {
+    const double size = std::abs(double{x});
+    sum = norm == 0 ? std::max(sum, size) : sum + std::pow(size, norm);
+  }
+  if (norm == 0) sum /= 32760.0;
+  if (norm > 0) sum = std::pow(sum, 1.0 / norm);
+  if (sum > 0)
+    for (float& x : vector) x = static_cast<float>(x / sum);
+}
 
 double cosine(const std::vector<float>& a, const std::vector<float>& b) {
   double dot = 0, aa = 0, bb = 0;
@@ -27,7 +42,7 @@ int embed_command(int argc, char** argv) {
   ModelFlags model;
   std::vector<std::string> texts;
   std::string file, instruction, pooling;
-  int dimensions = 0, max_length = 0, normalize = 2;
+  int dimensions = 0, max_length = 0, batch = 0, normalize = 2;
   bool json = false;
   CLI::App app("Turn texts into vectors.", "mlxcel embed");
   configure(app,
@@ -46,10 +61,12 @@ int embed_command(int argc, char** argv) {
   app.add_option("--pooling", pooling, "mean, cls or last (default: the model's own)")
       ->check(CLI::IsMember({"mean", "cls", "last"}))
       ->group("Vectors");
-  app.add_option("--embd-normalize", normalize, "2: Euclidean length 1; -1: as they come")
-      ->check(CLI::IsMember({2, -1}))
+  app.add_option("--embd-normalize", normalize, "-1: as they come; 0: largest 32760; 1: taxicab; 2: Euclidean; p: p-norm")
+      ->type_name("N")
+      ->check(CLI::Range(-1, 64))
       ->capture_default_str()
       ->group("Vectors");
+  app.add_option("--batch-size", batch, "texts evaluated together; 0: all")->type_name("N")->group("Vectors");
   app.add_flag("--json", json, "one object with embeddings, shapes, prompt_tokens, similarity")
       ->group("Output");
   app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
@@ -58,6 +75,7 @@ int embed_command(int argc, char** argv) {
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("embed: -m, --model is required");
   if (dimensions < 0) throw UsageError(fmt::format("--dimensions {}: expected 0 or more", dimensions));
+  if (batch < 0) throw UsageError(fmt::format("--batch-size {}: expected 0 or more", batch));
   if (max_length < 0) throw UsageError(fmt::format("--max-length {}: expected 0 or more", max_length));
   if (!file.empty()) {
     std::ifstream in(file);
@@ -67,17 +85,31 @@ int embed_command(int argc, char** argv) {
   if (texts.empty()) throw UsageError("embed: nothing to embed; give -p TEXT or -f FILE");
 
   const auto engine = load_engine(model, engine_options(model));
-  EmbedRequest request;
-  request.pooling = pooling;
-  request.normalize = normalize == 2;
-  request.dimensions = dimensions;
+  std::vector<std::vector<TokenId>> inputs;
   for (size_t i = 0; i < texts.size(); ++i) {
-    request.inputs.push_back(engine->tokenizer()->encode(instruction + texts[i], true));
-    if (max_length > 0 && request.inputs.back().size() > static_cast<size_t>(max_length))
-      fail(ErrorKind::invalid_request, "text {}: {} tokens, --max-length allows {}", i + 1,
-           request.inputs.back().size(), max_length);
+    inputs.push_back(engine->tokenizer()->encode(instruction + texts[i], true));
+    if (max_length > 0 && inputs.back().size() > static_cast<size_t>(max_length))
+      fail(ErrorKind::invalid_request, "text {}: {} tokens, --max-length allows {}", i + 1, inputs.back().size(),
+           max_length);
   }
-  const Embeddings result = engine->embed(request);
+  const size_t together = batch == 0 ? inputs.size() : static_cast<size_t>(batch);
+  Embeddings result;
+  for (size_t first = 0; first < inputs.size(); first += together) {
+    EmbedRequest request;
+    request.pooling = pooling;
+    request.normalize = normalize == 2;
+    request.dimensions = normalize == 2 ? dimensions : 0;
+    for (size_t i = first; i < std::min(first + together, inputs.size()); ++i) request.inputs.push_back(inputs[i]);
+    Embeddings part = engine->embed(request);
+    result.prompt_tokens += part.prompt_tokens;
+    for (auto& vector : part.vectors) {
+      if (normalize != 2) {
+        if (dimensions > 0 && static_cast<size_t>(dimensions) < vector.size()) vector.resize(static_cast<size_t>(dimensions));
+        normalise(vector, normalize);
+      }
+      result.vectors.push_back(std::move(vector));
+    }
+  }
 
   const auto& vectors = result.vectors;
   if (json) {

@@ -5,12 +5,17 @@
 #include <fstream>
 #include <iostream>
 #include <iterator>
+#include <limits>
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
 #include "app/conversation.h"
+#include "app/estimate.h"
+#include "app/markdown.h"
 #include "app/options.h"
+#include "app/recommend.h"
 #include "app/repl.h"
+#include "app/rope_flags.h"
 #include "app/terminal.h"
 
 namespace mlxcel::app {
@@ -28,7 +33,10 @@ struct Flags {
   int max_tokens = -1;
   std::vector<std::string> stops;
   bool no_template = false;
-  bool json = false;
+  bool json = false, profile = false;
+  bool estimate = false, force = false, recommend = false;
+  std::string chat_template, chat_template_file, chat_template_kwargs;
+  RopeFlags rope;
 };
 
 std::string read_all(std::istream& in, const std::string& where) {
@@ -91,13 +99,31 @@ nlohmann::ordered_json result_json(const std::string& text, const TextEnd& end) 
           {"seed", end.seed}};
 }
 
+/// --profile: where the time went.
+void print_profile(const Engine& engine, const TextEnd& end) {
+  const Timings& t = end.timings;
+  const EngineStats stats = engine.stats();
+  const double total = stats.prompt_seconds + stats.decode_seconds;
+  fmt::print(stderr,
+             "profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} tokens, {:.2f} "
+             "ms each), {} steps; kernels {:.1f} % of the steps' time, the rest between them\n",
+             t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens, t.decode_ms, t.generated_tokens,
+             t.generated_tokens > 0 ? t.decode_ms / t.generated_tokens : 0.0, stats.steps,
+             total > 0 ? 100 * stats.kernel_seconds / total : 0.0);
+}
+
 int answer_once(Engine& engine, Conversation& conversation, const Flags& flags, const std::string& prompt) {
   const Interrupt interrupt;
-  const TextEnd end = conversation.answer(prompt, [&](const std::string& piece) {
+  const bool colours = styled(stdout_is_terminal()) && !flags.json;
+  MarkdownPainter painter;
+  const auto print = [&](const std::string& piece) {
     if (flags.json) return;
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
-  });
+  };
+  const TextEnd end =
+      conversation.answer(prompt, [&](const std::string& piece) { print(colours ? painter.push(piece) : piece); });
+  print(painter.finish());
   const std::string& text = conversation.last_text();
   if (flags.json) {
     const auto json = result_json(text, end).dump(2, ' ', false, nlohmann::json::error_handler_t::replace);
@@ -108,8 +134,46 @@ int answer_once(Engine& engine, Conversation& conversation, const Flags& flags, 
   std::fflush(stdout);
   if (std::ferror(stdout)) fail(ErrorKind::internal, "stdout: the answer could not be written");
   if (!flags.model.quiet) fmt::print(stderr, "{}\n", statistics_line(end));
-  (void)engine;
-  return end.finish == "cancelled" ? 130 : 0;
+  if (flags.profile) print_profile(engine, end);
+  if (end.finish == "cancelled") throw Interrupted{};
+  return 0;
+}
+
+void check_template_flags(Flags& flags) {
+  if (!flags.chat_template.empty() && !flags.chat_template_file.empty())
+    throw UsageError("--chat-template and --chat-template-file: give one of them");
+  const bool any = !flags.chat_template.empty() || !flags.chat_template_file.empty() ||
+                   !flags.chat_template_kwargs.empty();
+  if (any && flags.no_template) throw UsageError("--no-chat-template leaves out what --chat-template* change");
+  if (!flags.chat_template_file.empty())
+    flags.chat_template = text_file(flags.chat_template_file, "--chat-template-file", size_t{1} << 20);
+  if (!flags.chat_template_kwargs.empty() &&
+      !nlohmann::json::parse(flags.chat_template_kwargs, nullptr, false).is_object())
+    throw UsageError("--chat-template-kwargs: expected a JSON object, for example {\"enable_thinking\": false}");
+}
+
+/// Prints what the model would need; over budget is an error unless forced.
+void preflight(const Flags& flags, const std::filesystem::path& path) {
+  const Checkpoint checkpoint = open_checkpoint(path);
+  const ModelPlan plan = plan_model(checkpoint.config, checkpoint.source);
+  const int window = flags.model.context > 0 ? flags.model.context
+                     : plan.info.max_positions > 0 ? plan.info.max_positions : 4096;
+  const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, flags.model.kv_cache_mode),
+                                     static_cast<std::uintmax_t>(window), 1,
+                                     static_cast<std::uintmax_t>(flags.model.prefill_chunk));
+  fmt::print(stderr, "{}", estimate_text(plan, e, static_cast<std::uintmax_t>(window), 1));
+  if (!e.fits && !flags.force)
+    fail(ErrorKind::out_of_memory, "{}: needs {}, {} are available; a smaller --ctx-size may fit, --force tries it "
+         "all the same", path.filename().string(), human_bytes(e.total), human_bytes(e.budget));
+}
+
+/// Naming hints, since base and chat models of one family differ by a word.
+std::string base_model_hint(const std::string& family) {
+  if (family.starts_with("qwen")) return "Qwen's chat models end in -Instruct or -Chat, or have no -Base";
+  if (family.starts_with("gemma")) return "Gemma's chat models end in -it, base models in -pt";
+  if (family == "llama" || family.starts_with("mistral"))
+    return "chat models of this family end in -Instruct, -Chat or -it";
+  return "chat models usually carry -Instruct, -Chat or -it in their name";
 }
 
 int command(Door door, int argc, char** argv) {
@@ -149,8 +213,28 @@ int command(Door door, int argc, char** argv) {
       ->type_name("S")
       ->group("Prompt")
       ->take_all();
+  app.add_option("--chat-template", flags.chat_template, "template text (Jinja) instead of the model's")
+      ->type_name("TEXT")
+      ->group("Prompt");
+  app.add_option("--chat-template-file", flags.chat_template_file, "the same from a file")
+      ->type_name("FILE")
+      ->group("Prompt");
+  app.add_option("--chat-template-kwargs", flags.chat_template_kwargs, "variables for the template, a JSON object")
+      ->type_name("JSON")
+      ->group("Prompt");
   add_sampling_flags(app, flags.sampling);
   add_runtime_flags(app, flags.model);
+  app.add_option("--surgery", flags.model.surgery, "edit weights while loading, by a YAML file (also MLXCEL_SURGERY)")
+      ->type_name("FILE")
+      ->group("Run time");
+  add_rope_flags(app, flags.rope);
+  app.add_flag("--estimate-memory", flags.estimate, "print what the model needs and stop if it does not fit")
+      ->group("Memory");
+  app.add_flag("--force,--no-memory-check", flags.force, "go on although the estimate is over the budget")
+      ->group("Memory");
+  app.add_flag("--recommend-quant", flags.recommend, "advice on quantisation and KV mode from config.json, then exit")
+      ->group("Memory");
+  app.add_flag("--profile", flags.profile, "print where the time went")->group("Output");
   parse(app, argc, argv);
 
   if (flags.model.model.empty()) {
@@ -163,17 +247,30 @@ int command(Door door, int argc, char** argv) {
     throw UsageError("--system needs the chat template; --no-chat-template leaves it out");
   for (const std::string& stop : flags.stops)
     if (stop.empty()) throw UsageError("--reverse-prompt: an empty stop string would stop at once");
-  sampling_params(flags.sampling,
-                  Config::parse("{}", "flags"));  // a bad flag ends here, before a model is touched
+  try {  // a bad flag ends here, before a model is touched
+    validate(sampling_params(flags.sampling, Config::parse("{}", "flags")), std::numeric_limits<int>::max());
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+  check(flags.rope);
+  check_template_flags(flags);
   EngineOptions options = engine_options(flags.model);
   checked_reference(flags.model);
+  if (flags.recommend) {
+    fmt::print("{}", recommendation(resolve(flags.model), flags.model.context));
+    return 0;
+  }
   const auto prompt = whole_prompt(flags, door);
   if (flags.json && !prompt) throw UsageError("--json needs a prompt (-p, -f or stdin)");
   if (!prompt && !stdin_is_terminal())
     throw UsageError("chat needs a terminal on stdin; give a prompt with `mlxcel generate -p`");
 
   options.parallel = 1;
-  const auto engine = load_engine(flags.model, options);
+  CheckpointEdit edit;
+  if (flags.rope.any()) edit = [&](Checkpoint& checkpoint) { override_rope(checkpoint, flags.rope); };
+  if (flags.estimate) preflight(flags, resolve(flags.model));
+  const auto engine = load_engine(flags.model, options, edit);
+  require_rotary(engine->checkpoint(), flags.rope);
   if (engine->info().encoder)
     fail(ErrorKind::unsupported, "{} is an encoder and writes no text; use `mlxcel embed`",
          engine->info().model_type);
@@ -185,13 +282,21 @@ int command(Door door, int argc, char** argv) {
   turn.max_tokens = flags.max_tokens;
   turn.stops = flags.stops;
   turn.raw = flags.no_template;
+  turn.template_kwargs = flags.chat_template_kwargs;
+  if (!flags.chat_template.empty()) {
+    const Tokenizer& tokenizer = *engine->tokenizer();
+    const auto text = [&](std::optional<TokenId> id) { return id ? tokenizer.token_text(*id) : std::string(); };
+    turn.chat_template =
+        ChatTemplate::from_text(flags.chat_template, text(tokenizer.bos()), text(tokenizer.eos()));
+  }
   validate(turn.sampling, engine->info().vocab_size);
   Conversation conversation(*engine, turn);
   if (!flags.system.empty()) conversation.set_system(flags.system);
   if (conversation.without_template())
     fmt::print(stderr,
-               "warning: this model has no chat template and is probably a base model; turns are built as "
-               "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n");
+               "warning: this model has no chat template and is probably a base model ({}); turns are built as "
+               "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
+               base_model_hint(engine->info().family));
   if (prompt) return answer_once(*engine, conversation, flags, *prompt);
   return run_repl(conversation, flags.model.quiet);
 }

@@ -3,13 +3,21 @@
 #include <fmt/format.h>
 #include <mlx/version.h>
 
+#include <array>
 #include <charconv>
 #include <cmath>
+#include <csignal>
 #include <cstdio>
 #include <limits>
+#include <memory>
+#include <string_view>
 
+#include "app/download_bars.h"
 #include "app/terminal.h"
+#include "base/file.h"
 #include "base/worker_pool.h"
+#include "checkpoint/surgery.h"
+#include "hub/download.h"
 #include "kernels/matrix.h"
 
 namespace mlxcel::app {
@@ -46,6 +54,70 @@ void add_logit_bias(SamplingParams& params, const std::string& text) {
   params.logit_bias[id] = bias;
 }
 
+std::function<void(CLI::App&)> flag_sink;
+
+/// Help in the manner of man pages: names, then what the value is; defaults and variables at the end.
+class HelpText final : public CLI::Formatter {
+ public:
+  std::string make_usage(const CLI::App* app, std::string name) const override {
+    std::string text = "usage: " + (name.empty() ? app->get_name() : name) + " [OPTIONS]";
+    for (const CLI::Option* option : app->get_options())
+      if (option->get_positional()) text += " [" + option->get_name(true) + "]";
+    return "\n" + text + "\n";
+  }
+  std::string make_option_name(const CLI::Option* option, bool positional) const override {
+    if (positional) return option->get_name(true);
+    std::string text;
+    for (const auto& name : option->get_snames()) text += (text.empty() ? "-" : ", -") + name;
+    for (const auto& name : option->get_lnames()) text += (text.empty() ? "--" : ", --") + name;
+    return text;
+  }
+  std::string make_option_opts(const CLI::Option* option) const override {
+    if (option->get_items_expected_max() == 0) return "";
+    std::string type = option->get_type_name();
+    const auto open = type.find('{'), close = type.rfind('}');
+    if (open != std::string::npos && close != std::string::npos) {
+      type = type.substr(open + 1, close - open - 1);
+      for (char& c : type) c = c == ',' ? '|' : c;
+    } else if (const auto colon = type.find(':'); colon != std::string::npos) {
+      type.resize(colon);
+    }
+    const auto bounds = type.find(" in [");
+    return type.empty() ? "" : " " + (bounds == std::string::npos ? type : type.substr(0, bounds));
+  }
+  std::string make_option_desc(const CLI::Option* option) const override {
+    std::string text = option->get_description();
+    if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
+    if (!option->get_envname().empty()) text += " [" + option->get_envname() + "]";
+    return text;
+  }
+};
+
+/// Words with one dash and several letters become the long flag, where there is one; values stay as they are.
+std::vector<std::string> long_spellings(const CLI::App& app, int argc, char** argv) {
+  static constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSpellings = {{
+      {"-sys", "--system"}, {"-jf", "--json-schema-file"}, {"-md", "--draft-model"}, {"-pg", "--pg"},
+      {"-hff", "--hf-file"}, {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-hft", "--hf-token"},
+  }};
+  std::vector<std::string> out;
+  bool value = false, verbatim = false;
+  for (int i = 1; i < argc; ++i) {
+    std::string word = argv[i];
+    if (!value && !verbatim) {
+      verbatim = word == "--";
+      for (const auto& [from, to] : kSpellings)
+        if (word == from && app.get_option_no_throw(std::string(to))) word = to;
+      const bool flag = word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos;
+      const auto* option = flag ? app.get_option_no_throw(word) : nullptr;
+      value = option && option->get_expected_min() > 0;
+    } else {
+      value = false;
+    }
+    out.push_back(std::move(word));
+  }
+  return out;
+}
+
 }  // namespace
 
 void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional) {
@@ -57,11 +129,15 @@ void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional) {
                  "model store (default: MLXCEL_MODELS_DIR, else <cache root>/models)")
       ->type_name("PATH")
       ->group("Model");
-  app.add_option("--revision", flags.revision, "branch, tag or revision id in the Hugging Face cache")
+  app.add_option("--revision", flags.revision, "branch, tag or revision id of the repository")
       ->type_name("REV")
       ->group("Model");
   app.add_option("--hf-file", flags.hf_file, "one file of the repository exactly; beats the quant")
       ->type_name("FILE")
+      ->group("Model");
+  app.add_flag("--offline", flags.offline, "never use the network (also LLAMA_ARG_OFFLINE=on)")->group("Model");
+  app.add_option("--hf-token", flags.hf_token, "access token of the hub (default: HF_TOKEN)")
+      ->type_name("TOKEN")
       ->group("Model");
 }
 
@@ -106,11 +182,37 @@ std::filesystem::path resolve(const ModelFlags& flags) {
   if (reference.path && !flags.revision.empty())
     throw UsageError(fmt::format("--revision {}: {} is a local path; a revision needs owner/name",
                                  flags.revision, flags.model));
+  if (flags.offline) go_offline();
+  if (flags.fetch && !offline()) {
+    options.fetch = [&](const Reference& source, const std::filesystem::path& folder) {
+      fmt::print(stderr, "{}: not here yet; fetching it\n", source.text);
+      DownloadBars bars;
+      download_model(source,
+                     {.folder = folder, .revision = flags.revision, .file = flags.hf_file, .token = flags.hf_token},
+                     bars);
+    };
+  } else if (offline()) {
+    options.why_no_fetch = "offline";
+  }
   return resolve_model(reference, options);
+}
+
+CheckpointEdit surgery_edit(const ModelFlags& flags) {
+  const char* variable = std::getenv("MLXCEL_SURGERY");
+  const bool from_variable = flags.surgery.empty() && variable && *variable;
+  if (flags.surgery.empty() && !from_variable) return nullptr;
+  try {
+    return [surgery = read_surgery(from_variable ? variable : flags.surgery)](Checkpoint& checkpoint) {
+      checkpoint.source = operate(checkpoint.source, checkpoint.config, surgery);
+    };
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", from_variable ? "MLXCEL_SURGERY" : "--surgery", error.what()));
+  }
 }
 
 EngineOptions engine_options(const ModelFlags& flags) {
   EngineOptions options;
+  surgery_edit(flags);  // a bad file ends here, before a model is touched
   options.context = bounded(flags.context, 0, 1 << 24, "--ctx-size");
   options.prefill_chunk = bounded(flags.prefill_chunk, 0, 1 << 24, "--prefill-chunk-size");
   options.kv_cache_mode = flags.kv_cache_mode;
@@ -126,12 +228,22 @@ EngineOptions engine_options(const ModelFlags& flags) {
   return options;
 }
 
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options) {
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options, const CheckpointEdit& edit) {
   checked_reference(flags);
+  const CheckpointEdit surgery = surgery_edit(flags);
   options.model = resolve(flags);
   ProgressBar bar("loading");
   options.progress = [&](size_t done, size_t total) { bar.update(done, total); };
-  return Engine::load(options);
+  if (!surgery && !edit) return Engine::load(options);
+  Checkpoint checkpoint = open_checkpoint(options.model);
+  if (surgery) surgery(checkpoint);
+  if (edit) edit(checkpoint);
+  auto tokenizer = Tokenizer::load(checkpoint);
+  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
+  const auto make = [checkpoint, progress = options.progress] {
+    return load_model(checkpoint, LoadOptions{.progress = progress});
+  };
+  return Engine::with_model(make, std::move(tokenizer), std::move(chat_template), checkpoint, options);
 }
 
 void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
@@ -216,12 +328,32 @@ void configure(CLI::App& app, const std::string& examples) {
   app.option_defaults()->take_last();
   app.set_help_flag("-h,--help", "print this help and exit");
   if (!examples.empty()) app.footer("Examples:\n" + examples);
-  app.get_formatter()->column_width(34);
+  const auto formatter = std::make_shared<HelpText>();
+  formatter->column_width(34);
+  app.formatter(formatter);
 }
 
-void parse(CLI::App& app, int argc, char** argv) {
+std::string text_file(const std::string& path, const char* flag, size_t limit) {
   try {
-    app.parse(argc, argv);
+    return read_file(path, limit);
+  } catch (const Error& error) {
+    throw UsageError(fmt::format("{}: {}", flag, error.what()));
+  }
+}
+
+FlagProbe::FlagProbe(std::function<void(CLI::App&)> sink) { flag_sink = std::move(sink); }
+FlagProbe::~FlagProbe() { flag_sink = nullptr; }
+
+void parse(CLI::App& app, int argc, char** argv) {
+  if (flag_sink) {
+    flag_sink(app);
+    throw FlagProbe::Done{};
+  }
+  try {
+    auto words = long_spellings(app, argc, argv);
+    std::vector<char*> pointers{argv[0]};
+    for (std::string& word : words) pointers.push_back(word.data());
+    app.parse(static_cast<int>(pointers.size()), pointers.data());
   } catch (const CLI::CallForHelp&) {
     std::fputs(app.help().c_str(), stdout);
     throw;
@@ -238,6 +370,11 @@ int guarded(const std::string& program, const std::function<int()>& body) {
   } catch (const UsageError& error) {
     fmt::print(stderr, "{}: {}\n", program, error.what());
     return 2;
+  } catch (const Interrupted&) {
+    std::fflush(nullptr);
+    std::signal(SIGINT, SIG_DFL);
+    std::raise(SIGINT);  // the shell shall see what ended it
+    return 130;
   } catch (const std::bad_alloc&) {
     fmt::print(stderr, "{}: out of memory\n", program);
     return 1;

@@ -23,9 +23,15 @@ class UsageError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Ctrl-C ended the command: guarded() lets the process die by that signal.
+struct Interrupted {};
+
 struct ModelFlags {
   std::string model;
-  std::string models_dir, revision, hf_file;
+  std::string models_dir, revision, hf_file, hf_token;
+  std::string surgery;  // file of load-time weight edits; else MLXCEL_SURGERY
+  bool offline = false;
+  bool fetch = true;  // download what is not here
   int context = 0;
   std::string kv_cache_mode = "fp16";
   int threads = 0;
@@ -35,16 +41,22 @@ struct ModelFlags {
   bool quiet = false;
 };
 
-/// Where models come from: -m (positional too where `positional`), --models-dir, --revision, --hf-file.
+/// Where models come from: -m (positional too where `positional`), --models-dir, --revision, --hf-file,
+/// --offline, --hf-token.
 void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional);
 /// How they run: window, KV mode, threads, precision, chunk size, warm-up.
 void add_runtime_flags(CLI::App& app, ModelFlags& flags);
 /// The reference checked for form only; a usage error never touches files of a model.
 Reference checked_reference(const ModelFlags& flags);
+/// The model's folder or file, downloaded where it is not here and that is allowed.
 std::filesystem::path resolve(const ModelFlags& flags);
 EngineOptions engine_options(const ModelFlags& flags);
-/// Loads with a progress bar on a terminal.
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options);
+/// What is done to a checkpoint between opening and loading.
+using CheckpointEdit = std::function<void(Checkpoint&)>;
+/// --surgery or MLXCEL_SURGERY, read and checked; null where there is none. UsageError for a bad file.
+CheckpointEdit surgery_edit(const ModelFlags& flags);
+/// Loads with a progress bar on a terminal; surgery first, then `edit`.
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options, const CheckpointEdit& edit = nullptr);
 
 struct SamplingFlags {
   std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
@@ -65,8 +77,20 @@ std::string version_line();
 
 /// Sets up `app` for one subcommand: strict options, last value wins, `--help`, examples at the end.
 void configure(CLI::App& app, const std::string& examples);
-/// Parses; --help prints and throws CLI::CallForHelp upward. Other parse errors become UsageError.
+/// Parses; --help prints and throws CLI::CallForHelp upward. Other parse errors become UsageError. llama.cpp's
+/// spellings with one dash (-sys, -jf, -pg, …) are read where the subcommand has the long flag.
 void parse(CLI::App& app, int argc, char** argv);
+/// A whole text file of at most `limit` bytes; UsageError naming the flag otherwise.
+std::string text_file(const std::string& path, const char* flag, size_t limit);
+/// While alive, parse() hands the subcommand's flags to `sink` and ends the subcommand (completions, man pages).
+class FlagProbe {
+ public:
+  explicit FlagProbe(std::function<void(CLI::App&)> sink);
+  ~FlagProbe();
+  FlagProbe(const FlagProbe&) = delete;
+  FlagProbe& operator=(const FlagProbe&) = delete;
+  struct Done {};  // thrown by parse()
+};
 /// Runs a subcommand and turns exceptions into exit codes.
 int guarded(const std::string& program, const std::function<int()>& body);
 

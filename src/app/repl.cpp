@@ -1,19 +1,15 @@
 #include "app/repl.h"
 
 #include <fmt/format.h>
-#include <histedit.h>
-#include <sys/stat.h>
 
-#include <clocale>
 #include <cstdio>
-#include <cstdlib>
-#include <filesystem>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/line_editor.h"
+#include "app/markdown.h"
 #include "app/terminal.h"
-#include "hub/store.h"
 
 namespace mlxcel::app {
 namespace {
@@ -26,96 +22,9 @@ constexpr const char* kHelp =
     "  /set KEY VALUE        temperature, top_k, top_p, min_p, repeat_penalty, seed, max_tokens\n"
     "  /show                 the system message and sampling values\n"
     "  /save FILE, /load FILE  the conversation as JSON\n"
+    "  /image PATH, /audio PATH  attach to the next message (models that see or hear)\n"
     "  \"\"\"                   opens and closes a block of several lines\n"
     "  Ctrl-C                stops an answer; at an empty prompt it leaves\n";
-
-/// libedit behind the little the REPL needs. Ctrl-C is a key here, not a signal.
-class LineEditor {
- public:
-  LineEditor() {
-    std::setlocale(LC_CTYPE, "");
-    edit_ = el_init("mlxcel", stdin, stdout, stderr);
-    history_ = history_init();
-    HistEvent event;
-    history(history_, &event, H_SETSIZE, 1000);
-    history(history_, &event, H_SETUNIQUE, 1);
-    el_set(edit_, EL_CLIENTDATA, this);
-    el_set(edit_, EL_PROMPT, &LineEditor::prompt);
-    el_set(edit_, EL_EDITOR, "emacs");
-    el_set(edit_, EL_SIGNAL, 1);  // window size changes
-    el_set(edit_, EL_HIST, history, history_);
-    el_set(edit_, EL_ADDFN, "mlxcel-interrupt", "clears the line, or leaves", &LineEditor::interrupt);
-    el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
-    el_set(edit_, EL_BIND, "^C", "mlxcel-interrupt", nullptr);
-    el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
-    if (!std::getenv("MLXCEL_NO_HISTORY")) {
-      file_ = (cache_root() / "history").string();
-      history(history_, &event, H_LOAD, file_.c_str());
-    }
-  }
-  ~LineEditor() {
-    save();
-    history_end(history_);
-    el_end(edit_);
-  }
-  LineEditor(const LineEditor&) = delete;
-  LineEditor& operator=(const LineEditor&) = delete;
-
-  /// A line without its newline; nothing at the end of input or Ctrl-C on an empty line.
-  std::optional<std::string> read(const char* prompt_text) {
-    prompt_ = prompt_text;
-    interrupted_ = left_ = false;
-    int count = 0;
-    const char* text = el_gets(edit_, &count);
-    if (left_ || (!interrupted_ && (text == nullptr || count <= 0))) return std::nullopt;
-    if (interrupted_ || text == nullptr) return std::string();
-    std::string line(text, static_cast<size_t>(count));
-    while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
-    return line;
-  }
-
-  void remember(const std::string& line) {
-    if (line.find_first_not_of(" \t") == std::string::npos) return;
-    HistEvent event;
-    history(history_, &event, H_ENTER, line.c_str());
-  }
-
- private:
-  static LineEditor* self(EditLine* edit) {
-    void* data = nullptr;
-    el_get(edit, EL_CLIENTDATA, &data);
-    return static_cast<LineEditor*>(data);
-  }
-  static char* prompt(EditLine* edit) { return const_cast<char*>(self(edit)->prompt_); }
-  static unsigned char interrupt(EditLine* edit, int) {
-    LineEditor* editor = self(edit);
-    const LineInfo* info = el_line(edit);
-    if (info->lastchar == info->buffer) {
-      editor->left_ = true;
-    } else {
-      editor->interrupted_ = true;
-    }
-    std::fputs("^C\n", stdout);
-    el_set(edit, EL_UNBUFFERED, 0);
-    return CC_EOF;
-  }
-
-  void save() {
-    if (file_.empty()) return;
-    std::error_code error;
-    std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), error);
-    const mode_t mask = ::umask(0077);  // prompts are private
-    HistEvent event;
-    history(history_, &event, H_SAVE, file_.c_str());
-    ::umask(mask);
-  }
-
-  EditLine* edit_;
-  History* history_;
-  std::string file_;
-  const char* prompt_ = "";
-  bool interrupted_ = false, left_ = false;
-};
 
 class Repl {
  public:
@@ -153,11 +62,15 @@ class Repl {
   void answer(const std::string& text) {
     try {
       const Interrupt interrupt;
-      const TextEnd end = conversation_.answer(text, [](const std::string& piece) {
+      const bool colours = styled(stdout_is_terminal());
+      MarkdownPainter painter;
+      const auto print = [](const std::string& piece) {
         std::fwrite(piece.data(), 1, piece.size(), stdout);
         std::fflush(stdout);
-      });
-      std::fputs("\n", stdout);
+      };
+      const TextEnd end = conversation_.answer(
+          text, [&](const std::string& piece) { print(colours ? painter.push(piece) : piece); });
+      print(painter.finish() + "\n");
       if (!quiet_) fmt::print(stderr, "{}\n", statistics_line(end));
     } catch (const Error& error) {
       fmt::print(stderr, "error: {}\n", error.what());
@@ -277,6 +190,8 @@ class Repl {
       save(rest);
     } else if (name == "/load") {
       load(rest);
+    } else if (name == "/image" || name == "/audio") {
+      fmt::print(stderr, "{}: this model takes text only\n", name);
     } else {
       fmt::print(stderr, "{}: no such command; /help lists them\n", name);
     }

@@ -34,7 +34,15 @@ struct sigaction previous_action;
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
-bool styled(bool is_terminal) { return is_terminal && !set("NO_COLOR"); }
+bool styled(bool is_terminal) {
+  const char* kind = std::getenv("TERM");
+  return is_terminal && !set("NO_COLOR") && !(kind && std::string_view(kind) == "dumb");
+}
+
+bool progress_wanted() {
+  const char* ci = std::getenv("CI");
+  return styled(stderr_is_terminal()) && !set("MLXCEL_NO_PROGRESS") && !(ci && std::string_view(ci) == "true");
+}
 
 Interrupt::Interrupt() {
   interrupts = 0;
@@ -48,11 +56,7 @@ bool Interrupt::pending() { return interrupts.load() > 0; }
 bool Interrupt::take() { return interrupts.exchange(0) > 0; }
 
 ProgressBar::ProgressBar(std::string title)
-    : title_(std::move(title)), begun_(std::chrono::steady_clock::now()) {
-  const char* ci = std::getenv("CI");
-  enabled_ =
-      styled(stderr_is_terminal()) && !set("MLXCEL_NO_PROGRESS") && !(ci && std::string_view(ci) == "true");
-}
+    : title_(std::move(title)), enabled_(progress_wanted()), begun_(std::chrono::steady_clock::now()) {}
 
 ProgressBar::~ProgressBar() {
   if (shown_) std::fputs("\r\033[K", stderr);

@@ -14,6 +14,8 @@ bool stdout_is_terminal();
 bool stderr_is_terminal();
 /// Colours and styles: a terminal, and NO_COLOR is not set.
 bool styled(bool is_terminal);
+/// Progress bars on stderr: a terminal, and none of MLXCEL_NO_PROGRESS, NO_COLOR, CI=true.
+bool progress_wanted();
 
 /// While alive, the first SIGINT sets a flag (read and cleared by take()); a second one before the flag was
 /// taken kills the process as usual.

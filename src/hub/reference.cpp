@@ -29,13 +29,19 @@ std::string default_org() {
 }  // namespace
 
 Reference parse_reference(const std::string& text) {
-  Reference reference;
-  reference.text = text;
   std::error_code error;
   if (!text.empty() && std::filesystem::exists(text, error)) {
+    Reference reference;
+    reference.text = text;
     reference.path = text;
     return reference;
   }
+  return parse_repository(text);
+}
+
+Reference parse_repository(const std::string& text) {
+  Reference reference;
+  reference.text = text;
   std::string rest = text;
   if (const auto colon = rest.find(':'); colon != std::string::npos) {
     reference.quant = rest.substr(colon + 1);
@@ -56,6 +62,12 @@ Reference parse_reference(const std::string& text) {
         "owner/name:QUANT or a bare name, of letters, digits, '.', '_' and '-' (no URLs, no '..')",
         text.empty() ? "\"\"" : text);
   return reference;
+}
+
+Reference download_source(const Reference& reference) {
+  Reference source = reference;
+  if (reference.is_default_model()) source.owner = default_org();
+  return source;
 }
 
 }  // namespace mlxcel

@@ -24,5 +24,9 @@ struct Reference {
 /// An existing path wins over every other reading. A bare name belongs to MLXCEL_DEFAULT_ORG
 /// (`mlx-community` when unset), but for the default model's.
 Reference parse_reference(const std::string& text);
+/// The same where only a repository makes sense (download, rm): paths are not looked at.
+Reference parse_repository(const std::string& text);
+/// Where a reference is fetched from: the default model's folder lies in the default organisation.
+Reference download_source(const Reference& reference);
 
 }  // namespace mlxcel

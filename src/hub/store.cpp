@@ -1,15 +1,15 @@
 #include "hub/store.h"
 
 #include <algorithm>
-#include <cctype>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
 #include <map>
-#include <regex>
 #include <system_error>
 
 #include "base/error.h"
+#include "hub/gguf_name.h"
+#include "hub/snapshot.h"
 
 namespace mlxcel {
 namespace fs = std::filesystem;
@@ -25,11 +25,6 @@ fs::path home() {
   return value.empty() ? fs::path(".") : fs::path(value);
 }
 
-std::string lower(std::string text) {
-  std::transform(text.begin(), text.end(), text.begin(), [](unsigned char c) { return std::tolower(c); });
-  return text;
-}
-
 bool is_folder(const fs::path& path) {
   std::error_code error;
   return fs::is_directory(path, error);
@@ -43,18 +38,14 @@ struct GgufSet {
 };
 
 std::vector<GgufSet> gguf_sets(const fs::path& folder) {
-  static const std::regex part("^(.*)-([0-9]{5})-of-([0-9]{5})$");
   std::map<std::string, GgufSet> sets;
   std::error_code error;
   for (const auto& entry : fs::directory_iterator(folder, error)) {
     const fs::path& path = entry.path();
-    if (lower(path.extension().string()) != ".gguf") continue;
-    std::string stem = path.stem().string();
-    if (lower(stem).rfind("mmproj", 0) == 0) continue;  // a projector is not a model
-    std::smatch match;
-    if (std::regex_match(stem, match, part)) stem = match[1].str();
-    GgufSet& set = sets[stem];
-    set.stem = stem;
+    const std::string name = path.filename().string();
+    if (!is_gguf_model(name)) continue;
+    GgufSet& set = sets[gguf_stem(name)];
+    set.stem = gguf_stem(name);
     if (set.first.empty() || path.filename() < set.first.filename()) set.first = path;
     std::error_code size_error;
     const auto size = fs::file_size(path, size_error);
@@ -66,13 +57,8 @@ std::vector<GgufSet> gguf_sets(const fs::path& folder) {
   return result;
 }
 
-/// "Q4_K_M" of "SmolLM2-135M-Instruct.Q4_K_M": the last word that names a quantisation.
-std::string quant_of(const std::string& stem) {
-  static const std::regex word("(?:^|[.\\-_])((?:IQ|TQ|Q)[0-9][A-Z0-9_]*|F16|F32|BF16|MXFP4)$",
-                               std::regex::icase);
-  std::smatch match;
-  return std::regex_search(stem, match, word) ? match[1].str() : "";
-}
+/// Our own records and half-fetched files.
+bool is_hidden(const fs::path& path) { return path.filename().string().starts_with("."); }
 
 bool has_config(const fs::path& folder) {
   std::error_code error;
@@ -93,7 +79,7 @@ void list_folder(const fs::path& folder, const std::string& reference, std::vect
     std::error_code error;
     for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
       std::error_code size_error;
-      if (entry.is_regular_file(size_error)) {
+      if (entry.is_regular_file(size_error) && !is_hidden(entry.path())) {
         const auto size = entry.file_size(size_error);
         if (!size_error) model.bytes += size;
       }
@@ -102,7 +88,7 @@ void list_folder(const fs::path& folder, const std::string& reference, std::vect
     return;
   }
   for (const GgufSet& set : gguf_sets(folder)) {
-    const std::string quant = quant_of(set.stem);
+    const std::string quant = gguf_quant(set.stem);
     models.push_back({quant.empty() ? reference : reference + ":" + quant, set.first, set.bytes,
                       modified_seconds(set.first)});
   }
@@ -140,6 +126,84 @@ std::optional<fs::path> pick(const fs::path& folder, const Reference& reference,
   return model_in_folder(folder, reference.quant);
 }
 
+std::uintmax_t bytes_under(const fs::path& path) {
+  std::error_code error;
+  if (fs::is_symlink(path, error)) return 0;
+  if (fs::is_regular_file(path, error)) return fs::file_size(path, error);
+  std::uintmax_t bytes = 0;
+  for (const auto& entry : fs::recursive_directory_iterator(path, error)) {
+    std::error_code inner;
+    if (entry.is_regular_file(inner) && !entry.is_symlink(inner)) bytes += entry.file_size(inner);
+  }
+  return bytes;
+}
+
+/// Looks for `owner/name` where models lie, then fetches it.
+class Lookup {
+ public:
+  Lookup(const Reference& reference, const ResolveOptions& options) : reference_(reference), options_(options) {}
+
+  fs::path run() {
+    if (options_.revision.empty())
+      if (const auto found = search(fs::path("models") / reference_.name)) return *found;
+    if (const auto snapshot = hugging_face_snapshot(reference_, options_.revision)) {
+      const auto found = search(*snapshot);
+      if (found && !missing_file(*found)) return *found;  // a half-fetched one is not ours to finish
+    } else {
+      looked_.push_back("the Hugging Face cache");
+    }
+    const Reference source = download_source(reference_);
+    const fs::path root = store_root(options_.store);
+    if (options_.revision.empty()) {
+      if (const auto found = stored(root, reference_)) return *found;
+      if (source.repo() != reference_.repo())
+        if (const auto found = stored(root, source)) return *found;
+    }
+    if (options_.fetch) {
+      const fs::path folder = root / source.owner / source.name;
+      options_.fetch(source, folder);
+      if (const auto found = pick(folder, source, options_)) return *found;
+      fail(ErrorKind::not_found, "{}: fetched into {}, but no model is there", reference_.text, folder.string());
+    }
+    std::string where;
+    for (const std::string& place : looked_) where += (where.empty() ? "" : ", ") + place;
+    fail(ErrorKind::not_found, "{}: model not found; looked in {}; {}", reference_.text, where, hint());
+  }
+
+ private:
+  std::optional<fs::path> search(const fs::path& folder) {
+    looked_.push_back(folder.string());
+    return pick(folder, reference_, options_);
+  }
+
+  /// A snapshot in the store, finished first where files are missing.
+  std::optional<fs::path> stored(const fs::path& root, const Reference& reference) {
+    const fs::path folder = root / reference.owner / reference.name;
+    looked_.push_back(folder.string());
+    auto found = pick(folder, reference, options_);
+    const auto missing = found ? missing_file(*found) : std::nullopt;
+    if (!missing) return found;
+    if (!options_.fetch)
+      fail(ErrorKind::bad_checkpoint, "{}: {} is missing; download incomplete? `mlxcel download {}` finishes it",
+           folder.string(), *missing, reference.repo());
+    options_.fetch(reference, folder);
+    found = pick(folder, reference, options_);
+    if (!found) fail(ErrorKind::not_found, "{}: no model is there after the download", folder.string());
+    return found;
+  }
+
+  std::string hint() const {
+    const std::string why = options_.why_no_fetch.empty() ? "" : options_.why_no_fetch + ": ";
+    if (reference_.is_default_model()) return why + "run scripts/fetch_model.sh to get it";
+    return why + "put the model's folder there, or give the path of a folder or .gguf file (`mlxcel list` shows "
+                 "what is here)";
+  }
+
+  const Reference& reference_;
+  const ResolveOptions& options_;
+  std::vector<std::string> looked_;
+};
+
 }  // namespace
 
 fs::path cache_root() {
@@ -155,33 +219,26 @@ fs::path store_root(const std::optional<fs::path>& flag) {
 
 std::optional<fs::path> model_in_folder(const fs::path& folder, const std::string& quant) {
   if (quant.empty() && has_config(folder)) return folder;
-  const auto sets = gguf_sets(folder);
-  if (sets.empty()) return std::nullopt;
-  if (!quant.empty()) {
-    const std::string want = lower(quant);
-    for (const GgufSet& set : sets)
-      if (lower(quant_of(set.stem)) == want) return set.first;
-    for (const GgufSet& set : sets)
-      if (lower(set.stem).find(want) != std::string::npos) return set.first;
-    return std::nullopt;
-  }
-  for (const GgufSet& set : sets)
-    if (lower(quant_of(set.stem)) == "q4_k_m") return set.first;
-  return sets.front().first;
+  std::vector<std::string> names;
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error)) names.push_back(entry.path().filename().string());
+  const std::string picked = pick_gguf(names, quant);
+  if (picked.empty()) return std::nullopt;
+  return folder / gguf_parts(names, picked).front();
 }
 
 std::vector<StoredModel> list_models(const fs::path& root) {
   std::vector<StoredModel> models;
   std::error_code error;
   for (const auto& owner : fs::directory_iterator(root, error)) {
-    if (!is_folder(owner.path())) continue;
+    if (!is_folder(owner.path()) || is_hidden(owner.path())) continue;
     const std::string owner_name = owner.path().filename().string();
     const size_t before = models.size();
     list_folder(owner.path(), owner_name, models);  // a bare <root>/<name>
     if (models.size() != before) continue;
     std::error_code inner;
     for (const auto& name : fs::directory_iterator(owner.path(), inner))
-      if (is_folder(name.path()))
+      if (is_folder(name.path()) && !is_hidden(name.path()))
         list_folder(name.path(), owner_name + "/" + name.path().filename().string(), models);
   }
   std::sort(models.begin(), models.end(),
@@ -209,29 +266,53 @@ fs::path resolve_model(const Reference& reference, const ResolveOptions& options
          reference.text, sets.size(), sets.front().first.string());
   }
 
-  std::vector<std::string> looked;
-  const auto search = [&](const fs::path& folder) -> std::optional<fs::path> {
-    looked.push_back(folder.string());
-    return pick(folder, reference, options);
-  };
-  if (options.revision.empty())
-    if (auto found = search(fs::path("models") / reference.name)) return *found;
-  if (const auto snapshot = hugging_face_snapshot(reference, options.revision)) {
-    if (auto found = search(*snapshot)) return *found;
-  } else {
-    looked.push_back("the Hugging Face cache");
-  }
-  const fs::path root = store_root(options.store);
-  if (options.revision.empty())
-    if (auto found = search(root / reference.owner / reference.name)) return *found;
+  return Lookup(reference, options).run();
+}
 
-  std::string where;
-  for (const std::string& place : looked) where += (where.empty() ? "" : ", ") + place;
-  const std::string hint = reference.is_default_model()
-                               ? "run scripts/fetch_model.sh to get it"
-                               : "put the model's folder there, or give the path of a folder or .gguf file "
-                                 "(`mlxcel list` shows what is here)";
-  fail(ErrorKind::not_found, "{}: model not found; looked in {}; {}", reference.text, where, hint);
+std::optional<fs::path> cached_model(const Reference& reference, const ResolveOptions& options) {
+  const auto snapshot = hugging_face_snapshot(reference, options.revision);
+  const auto found = snapshot ? pick(*snapshot, reference, options) : std::nullopt;
+  return found && !missing_file(*found) ? found : std::nullopt;
+}
+
+std::uintmax_t remove_model(const Reference& reference, const fs::path& root) {
+  fs::path folder = root / reference.owner / reference.name;
+  // Models copied in by hand may lie right under the root.
+  if (!is_folder(folder) && reference.text.find('/') == std::string::npos) folder = root / reference.name;
+  if (!is_folder(folder)) {
+    if (const auto snapshot = hugging_face_snapshot(reference, ""))
+      fail(ErrorKind::not_found, "{}: only in the Hugging Face cache ({}), which is not ours to delete from",
+           reference.text, snapshot->string());
+    fail(ErrorKind::not_found, "{}: not in the store {}", reference.text, root.string());
+  }
+  std::vector<fs::path> doomed{folder};
+  if (!reference.quant.empty()) {
+    doomed.clear();
+    const auto picked = model_in_folder(folder, reference.quant);
+    if (!picked) fail(ErrorKind::not_found, "{}: no such GGUF in {}", reference.text, folder.string());
+    for (const auto& entry : fs::directory_iterator(folder))
+      if (is_gguf_model(entry.path().filename().string()) &&
+          gguf_stem(entry.path().filename().string()) == gguf_stem(picked->filename().string()))
+        doomed.push_back(entry.path());
+  }
+  std::uintmax_t bytes = 0;
+  for (const fs::path& path : doomed) bytes += bytes_under(path);
+  for (const fs::path& path : doomed) {
+    // Looked at again right before it goes: a symlink must not lead the removal out of the store.
+    const fs::path real = fs::weakly_canonical(path.parent_path()) / path.filename();
+    const fs::path store = fs::weakly_canonical(root);
+    const auto [end, unused] = std::mismatch(store.begin(), store.end(), real.begin(), real.end());
+    if (end != store.end() || real == store)
+      fail(ErrorKind::invalid_request, "{}: {} lies outside the store {}", reference.text, real.string(),
+           store.string());
+    std::error_code error;
+    fs::remove_all(real, error);
+    if (error) fail(ErrorKind::internal, "{}: cannot be removed: {}", real.string(), error.message());
+  }
+  std::error_code ignored;
+  if (folder.parent_path() != root && fs::is_empty(folder.parent_path(), ignored))
+    fs::remove(folder.parent_path(), ignored);
+  return bytes;
 }
 
 }  // namespace mlxcel

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 #include <filesystem>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -32,14 +33,25 @@ struct ResolveOptions {
   std::optional<std::filesystem::path> store;  // --models-dir
   std::string revision;                        // --revision: the Hugging Face cache only
   std::string file;                            // --hf-file: one file exactly, beats the quant
+  /// Brings a repository (or what it lacks) into a folder of the store; null: nothing is fetched.
+  std::function<void(const Reference&, const std::filesystem::path& folder)> fetch;
+  std::string why_no_fetch;                    // "offline", for the message
 };
 
-/// The folder or .gguf file to open.
+/// The folder or .gguf file to open. A snapshot of the store that lacks files is finished by `fetch`; one in
+/// the Hugging Face cache is passed over; a local path is the loader's affair.
 std::filesystem::path resolve_model(const Reference& reference, const ResolveOptions& options = {});
 
 /// The model inside a folder: the folder itself where it has config.json (and no quant was asked for),
 /// else the GGUF of that quant, else Q4_K_M, else the first in name order. Empty when it holds none.
 std::optional<std::filesystem::path> model_in_folder(const std::filesystem::path& folder,
                                                      const std::string& quant);
+
+/// A whole copy in the Hugging Face cache, if there is one.
+std::optional<std::filesystem::path> cached_model(const Reference& reference, const ResolveOptions& options);
+
+/// Deletes a model, or one quantisation of it, inside `root` and nowhere else; returns the bytes freed.
+/// not_found where the store does not have it (a copy in the Hugging Face cache is named, never deleted).
+std::uintmax_t remove_model(const Reference& reference, const std::filesystem::path& root);
 
 }  // namespace mlxcel

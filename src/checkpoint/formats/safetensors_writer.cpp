@@ -30,11 +30,12 @@ uint64_t byte_count(const SafetensorsWriter::Tensor& tensor) {
 }  // namespace
 
 SafetensorsWriter::SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
-                                     const std::map<std::string, std::string>& metadata)
+                                     const std::map<std::string, std::string>& metadata, Order order)
     : tensors_(std::move(tensors)), file_(path) {
-  std::stable_sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
-    return element_size(a.dtype) > element_size(b.dtype);
-  });
+  if (order == Order::widest_first)
+    std::stable_sort(tensors_.begin(), tensors_.end(), [](const Tensor& a, const Tensor& b) {
+      return element_size(a.dtype) > element_size(b.dtype);
+    });
   nlohmann::ordered_json header;
   if (!metadata.empty()) header["__metadata__"] = metadata;
   std::set<std::string> seen;

@@ -1,0 +1,87 @@
+#include "app/estimate.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+
+#include "app/terminal.h"
+#include "base/memory.h"
+
+namespace mlxcel::app {
+namespace {
+
+double environment_number(const char* name, double fallback) {
+  const char* text = std::getenv(name);
+  if (!text || !*text) return fallback;
+  char* end = nullptr;
+  const double value = std::strtod(text, &end);
+  if (*end != '\0' || !std::isfinite(value) || value < 0) {
+    fmt::print(stderr, "warning: {}={}: expected a positive number; using {}\n", name, text, fallback);
+    return fallback;
+  }
+  return value;
+}
+
+/// Keys and values of all layers: tokens in steps of 256, windows capped at what they can hold.
+std::uintmax_t kv_bytes(const StateLayout& layout, mx::Dtype dtype, std::uintmax_t tokens) {
+  std::uintmax_t total = 0;
+  for (const KvSpec& spec : layout.kv()) {
+    const std::uintmax_t kept =
+        spec.window > 0 ? std::min<std::uintmax_t>(tokens, static_cast<std::uintmax_t>(spec.window)) : tokens;
+    total += (kept + 255) / 256 * 256 * static_cast<std::uintmax_t>(spec.kv_heads) *
+             static_cast<std::uintmax_t>(spec.key_dim + spec.value_dim) * mx::size_of(dtype);
+  }
+  return total;
+}
+
+}  // namespace
+
+mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode) {
+  return mode == "f32" ? mx::float32 : plan.info.checkpoint_dtype;
+}
+
+Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype dtype, std::uintmax_t tokens,
+                         std::uintmax_t batch, std::uintmax_t chunk) {
+  Estimate e;
+  e.weights = plan.info.weight_bytes;
+  e.kv = batch * (kv_bytes(plan.layout, dtype, tokens) + plan.layout.recurrent_bytes());
+  e.kv_per_token = plan.layout.kv_bytes_per_token(dtype);
+  const double factor = environment_number("MLXCEL_HEADROOM_FACTOR", 1.20);
+  const double base = static_cast<double>(e.weights + e.kv);
+  e.headroom = factor > 1.0 ? static_cast<std::uintmax_t>(base * (factor - 1.0)) : 0;
+  const std::uintmax_t hidden = static_cast<std::uintmax_t>(plan.info.hidden);
+  const std::uintmax_t inner = static_cast<std::uintmax_t>(
+      config.has("intermediate_size") && !config.is_array("intermediate_size")
+          ? config.get<int>("intermediate_size")
+          : 4 * plan.info.hidden);
+  const std::uintmax_t pass = chunk == 0 ? tokens : std::min(tokens, chunk);
+  e.activation = static_cast<std::uintmax_t>(environment_number("MLXCEL_ACTIVATION_MULT", 3.0) *
+                                             static_cast<double>(batch * pass * (hidden + inner) * 2)) +
+                 batch * static_cast<std::uintmax_t>(plan.info.vocab_size) * 2;
+  e.total = e.weights + e.kv + e.headroom + e.activation + e.inflight;
+  // A limit that was set is the budget itself, whatever else is free.
+  const char* limit = std::getenv("MLXCEL_MEMORY_LIMIT");
+  const auto set = limit ? parse_bytes(limit) : std::nullopt;
+  e.budget = set && *set > 0 ? *set : available_memory();
+  e.fits = e.total <= e.budget;
+  return e;
+}
+
+std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax_t tokens, std::uintmax_t batch) {
+  std::string text = fmt::format("weights      {}, {}\n", plan.info.weights_label, human_bytes(e.weights));
+  if (!plan.layout.kv().empty())
+    text += fmt::format("KV cache     {} for {} x {} tokens ({} bytes a token)\n", human_bytes(e.kv), batch, tokens,
+                        e.kv_per_token);
+  if (!plan.layout.recurrent().empty())
+    text += fmt::format("state        {} a sequence\n", human_bytes(plan.layout.recurrent_bytes()));
+  text += fmt::format("activation   {}\nheadroom     {}\nin flight    {}\ntotal        {}\navailable    {}\n",
+                      human_bytes(e.activation), human_bytes(e.headroom), human_bytes(e.inflight),
+                      human_bytes(e.total), human_bytes(e.budget));
+  if (!e.fits) text += "does not fit: lower the window or the batch, or take a smaller quantisation\n";
+  return text;
+}
+
+}  // namespace mlxcel::app

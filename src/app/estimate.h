@@ -1,0 +1,30 @@
+// The memory preflight (features.md 11): what a model will need, from headers alone, against what there is.
+// Thread: any. Failure: as plan_model.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "checkpoint/checkpoint.h"
+#include "models/model.h"
+
+namespace mlxcel::app {
+
+struct Estimate {
+  std::uintmax_t weights = 0, kv = 0, activation = 0, headroom = 0, inflight = 0, total = 0, budget = 0;
+  std::uintmax_t kv_per_token = 0;  // all layers, in the mode asked for
+  bool fits = false;
+};
+
+/// `tokens` per sequence, `batch` sequences; `chunk`: prompt tokens of one pass.
+Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype, std::uintmax_t tokens,
+                         std::uintmax_t batch, std::uintmax_t chunk);
+
+/// What `fp16` (or f32) means for this checkpoint.
+mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode);
+
+/// The lines people read: weights, KV cache, activation, headroom, total, available.
+std::string estimate_text(const ModelPlan& plan, const Estimate& estimate, std::uintmax_t tokens,
+                          std::uintmax_t batch);
+
+}  // namespace mlxcel::app

@@ -1,0 +1,101 @@
+#include "app/line_editor.h"
+
+#include <langinfo.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <clocale>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string_view>
+
+#include "hub/store.h"
+
+namespace mlxcel::app {
+namespace {
+
+constexpr int kHistoryLines = 1000;
+
+}  // namespace
+
+LineEditor::LineEditor() {
+  std::setlocale(LC_CTYPE, "");
+  // Text here is UTF-8 whatever the locale says; without it wide characters could not be edited.
+  if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
+  edit_ = el_init("mlxcel", stdin, stdout, stderr);
+  history_ = history_init();
+  HistEvent event;
+  history(history_, &event, H_SETSIZE, kHistoryLines);
+  history(history_, &event, H_SETUNIQUE, 1);
+  el_set(edit_, EL_CLIENTDATA, this);
+  el_set(edit_, EL_PROMPT, &LineEditor::prompt);
+  el_set(edit_, EL_EDITOR, "emacs");
+  el_set(edit_, EL_SIGNAL, 1);  // window size changes
+  el_set(edit_, EL_HIST, history, history_);
+  el_set(edit_, EL_ADDFN, "mlxcel-interrupt", "clears the line, or leaves", &LineEditor::interrupt);
+  el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
+  el_set(edit_, EL_BIND, "^C", "mlxcel-interrupt", nullptr);
+  el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  if (!std::getenv("MLXCEL_NO_HISTORY")) {
+    file_ = (cache_root() / "history").string();
+    history(history_, &event, H_LOAD, file_.c_str());
+  }
+}
+
+LineEditor::~LineEditor() {
+  save();
+  history_end(history_);
+  el_end(edit_);
+}
+
+std::optional<std::string> LineEditor::read(const char* prompt_text) {
+  prompt_ = prompt_text;
+  interrupted_ = left_ = false;
+  int count = 0;
+  const char* text = el_gets(edit_, &count);
+  if (left_ || (!interrupted_ && (text == nullptr || count <= 0))) return std::nullopt;
+  if (interrupted_ || text == nullptr) return std::string();
+  std::string line(text, static_cast<size_t>(count));
+  while (!line.empty() && (line.back() == '\n' || line.back() == '\r')) line.pop_back();
+  return line;
+}
+
+void LineEditor::remember(const std::string& line) {
+  if (line.find_first_not_of(" \t") == std::string::npos) return;
+  HistEvent event;
+  history(history_, &event, H_ENTER, line.c_str());
+  remembered_ = true;
+}
+
+LineEditor* LineEditor::self(EditLine* edit) {
+  void* data = nullptr;
+  el_get(edit, EL_CLIENTDATA, &data);
+  return static_cast<LineEditor*>(data);
+}
+char* LineEditor::prompt(EditLine* edit) { return const_cast<char*>(self(edit)->prompt_); }
+
+unsigned char LineEditor::interrupt(EditLine* edit, int) {
+  LineEditor* editor = self(edit);
+  const LineInfo* info = el_line(edit);
+  (info->lastchar == info->buffer ? editor->left_ : editor->interrupted_) = true;
+  std::fputs("^C\n", stdout);
+  el_set(edit, EL_UNBUFFERED, 0);
+  return CC_EOF;
+}
+
+void LineEditor::save() {
+  if (file_.empty() || !remembered_) return;
+  // Written aside and renamed: two sessions may end at once, and prompts are private.
+  std::error_code error;
+  std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), error);
+  const std::string aside = file_ + "." + std::to_string(::getpid());
+  const mode_t mask = ::umask(0077);
+  HistEvent event;
+  history(history_, &event, H_SAVE, aside.c_str());
+  ::umask(mask);
+  std::filesystem::rename(aside, file_, error);
+  if (error) std::filesystem::remove(aside, error);
+}
+
+}  // namespace mlxcel::app

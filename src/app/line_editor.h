@@ -1,0 +1,37 @@
+// libedit behind the little the REPL needs: a line with history and editing. Ctrl-C is a key here, not a signal.
+// Owner: the REPL, one a process. Thread: main.
+#pragma once
+
+#include <histedit.h>
+
+#include <optional>
+#include <string>
+
+namespace mlxcel::app {
+
+class LineEditor {
+ public:
+  LineEditor();   // reads the history file, unless MLXCEL_NO_HISTORY is set
+  ~LineEditor();  // writes it, mode 0600
+  LineEditor(const LineEditor&) = delete;
+  LineEditor& operator=(const LineEditor&) = delete;
+
+  /// A line without its newline; nothing at the end of input or for Ctrl-C on an empty line. Ctrl-C elsewhere
+  /// drops the line and gives an empty one.
+  std::optional<std::string> read(const char* prompt);
+  void remember(const std::string& line);
+
+ private:
+  static LineEditor* self(EditLine* edit);
+  static char* prompt(EditLine* edit);
+  static unsigned char interrupt(EditLine* edit, int);
+  void save();
+
+  EditLine* edit_;
+  History* history_;
+  std::string file_;
+  const char* prompt_ = "";
+  bool interrupted_ = false, left_ = false, remembered_ = false;
+};
+
+}  // namespace mlxcel::app

@@ -1,0 +1,162 @@
+#include "app/rope_flags.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cmath>
+#include <nlohmann/json.hpp>
+
+#include "app/options.h"
+#include "base/error.h"
+
+namespace mlxcel::app {
+namespace {
+
+using Json = nlohmann::ordered_json;
+
+void require_positive(const std::optional<double>& value, const char* flag) {
+  if (value && !(std::isfinite(*value) && *value > 0))
+    throw UsageError(fmt::format("{} {}: expected a positive number", flag, *value));
+}
+
+/// -1 stands for the model's own value.
+std::optional<double> given(const std::optional<double>& value) {
+  return value && *value != -1 ? value : std::nullopt;
+}
+
+std::optional<double> factor_of(const RopeFlags& flags) {
+  if (flags.scale) return flags.scale;
+  if (flags.freq_scale) return 1.0 / *flags.freq_scale;
+  return std::nullopt;
+}
+
+/// The table of one rotation, whatever the config calls it.
+struct Block {
+  Json* table;
+  bool theta_inside;
+};
+
+Block find_block(Json& config) {
+  Json& parameters = config["rope_parameters"];
+  if (parameters.is_object() && !parameters.empty()) {
+    // Tables for each layer type: the overrides belong to the long-context layers.
+    if (parameters.contains("full_attention")) return {&parameters["full_attention"], true};
+    return {&parameters, true};
+  }
+  config.erase("rope_parameters");
+  Json& scaling = config["rope_scaling"];
+  if (!scaling.is_object()) scaling = Json::object();
+  return {&scaling, false};
+}
+
+void apply(Json& config, const RopeFlags& flags) {
+  const auto [table, theta_inside] = find_block(config);
+  Json& block = *table;
+  const int window = config.value("max_position_embeddings", 0);
+  if (flags.freq_base) {
+    if (theta_inside) block["rope_theta"] = *flags.freq_base;
+    if (!theta_inside) config["rope_theta"] = *flags.freq_base;
+  }
+  const std::string own = block.value("rope_type", block.value("type", std::string("default")));
+  std::string type = flags.scaling;
+  const auto factor = factor_of(flags);
+  if (type.empty() && factor) type = own == "yarn" ? "yarn" : "linear";
+  if (type.empty() && own == "yarn") type = "yarn";
+  if (type.empty()) {
+    if (block.empty() && !theta_inside) config.erase("rope_scaling");
+    return;
+  }
+  const Json theta = block.value("rope_theta", Json()), partial = block.value("partial_rotary_factor", Json());
+  Json next = type == own ? block : Json::object();
+  if (theta_inside && !theta.is_null()) next["rope_theta"] = theta;
+  if (!partial.is_null()) next["partial_rotary_factor"] = partial;
+  next.erase("type");
+  next["rope_type"] = type == "none" ? "default" : type;
+  if (factor) next["factor"] = *factor;
+  if (type == "none") next.erase("factor");
+  if (type != "none" && !next.contains("factor")) next["factor"] = 1.0;
+  if (type == "yarn") {
+    const int original = flags.yarn_orig_ctx.value_or(0);
+    if (original > 0) {
+      next["original_max_position_embeddings"] = original;
+      if (config.contains("original_max_position_embeddings")) config["original_max_position_embeddings"] = original;
+    } else if (!next.contains("original_max_position_embeddings") && window > 0) {
+      next["original_max_position_embeddings"] = window;
+    }
+    if (const auto v = given(flags.yarn_attn_factor)) next["attention_factor"] = *v;
+    if (const auto v = given(flags.yarn_beta_slow)) next["beta_slow"] = *v;
+    if (const auto v = given(flags.yarn_beta_fast)) next["beta_fast"] = *v;
+    if (const auto v = given(flags.yarn_ext_factor)) next["extrapolation_factor"] = *v;
+  }
+  // A longer reach is what a scale is for.
+  if (type != "none" && factor && *factor > 1 && window > 0) {
+    const double base = next.value("original_max_position_embeddings", window);
+    config["max_position_embeddings"] = std::max(window, static_cast<int>(std::min(base * *factor, 16777216.0)));
+  }
+  block = std::move(next);
+}
+
+}  // namespace
+
+bool RopeFlags::any() const {
+  return !scaling.empty() || scale || freq_base || freq_scale || yarn_orig_ctx || yarn_ext_factor ||
+         yarn_attn_factor || yarn_beta_slow || yarn_beta_fast;
+}
+
+void add_rope_flags(CLI::App& app, RopeFlags& flags) {
+  const char* group = "Positions (RoPE)";
+  app.add_option("--rope-scaling", flags.scaling, "how positions are stretched (default: the model's)")
+      ->check(CLI::IsMember({"none", "linear", "yarn"}))
+      ->group(group);
+  app.add_option("--rope-scale", flags.scale, "by this factor")->type_name("F")->group(group);
+  app.add_option("--rope-freq-base", flags.freq_base, "base of the frequencies")->type_name("F")->group(group);
+  app.add_option("--rope-freq-scale", flags.freq_scale, "the same as --rope-scale 1/F")->type_name("F")->group(group);
+  app.add_option("--yarn-orig-ctx", flags.yarn_orig_ctx, "window the model was trained with; 0: the model's")
+      ->type_name("N")
+      ->group(group);
+  app.add_option("--yarn-ext-factor", flags.yarn_ext_factor, "share of extrapolation; -1: the model's")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--yarn-attn-factor", flags.yarn_attn_factor, "scale of the attention; -1: the model's")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--yarn-beta-slow", flags.yarn_beta_slow, "-1: the model's")->type_name("F")->group(group);
+  app.add_option("--yarn-beta-fast", flags.yarn_beta_fast, "-1: the model's")->type_name("F")->group(group);
+}
+
+void check(const RopeFlags& flags) {
+  require_positive(flags.scale, "--rope-scale");
+  require_positive(flags.freq_base, "--rope-freq-base");
+  require_positive(flags.freq_scale, "--rope-freq-scale");
+  require_positive(given(flags.yarn_attn_factor), "--yarn-attn-factor");
+  require_positive(given(flags.yarn_beta_slow), "--yarn-beta-slow");
+  require_positive(given(flags.yarn_beta_fast), "--yarn-beta-fast");
+  if (const auto v = given(flags.yarn_ext_factor); v && !(*v >= 0 && *v <= 1))
+    throw UsageError(fmt::format("--yarn-ext-factor {}: expected 0 to 1, or -1", *v));
+  if (flags.scale && flags.freq_scale && std::abs(*flags.scale * *flags.freq_scale - 1) > 1e-6)
+    throw UsageError(fmt::format("--rope-scale {} and --rope-freq-scale {} contradict each other: give one of them",
+                                 *flags.scale, *flags.freq_scale));
+  if (flags.yarn_orig_ctx && (*flags.yarn_orig_ctx < 0 || *flags.yarn_orig_ctx > 1 << 24))
+    throw UsageError(fmt::format("--yarn-orig-ctx {}: expected 0 to {}", *flags.yarn_orig_ctx, 1 << 24));
+}
+
+void override_rope(Checkpoint& checkpoint, const RopeFlags& flags) {
+  if (!flags.any()) return;
+  Json config = Json::parse(checkpoint.config.dump(), nullptr, false);
+  if (!config.is_object())
+    fail(ErrorKind::unsupported, "{}: RoPE flags cannot edit this configuration", checkpoint.config.where());
+  Json& text = config.contains("text_config") && config["text_config"].is_object() ? config["text_config"] : config;
+  apply(text, flags);
+  checkpoint.config = Config::parse(config.dump(), checkpoint.config.where());
+}
+
+void require_rotary(const Checkpoint& checkpoint, const RopeFlags& flags) {
+  if (!flags.any()) return;
+  for (const std::string& key : checkpoint.config.unread())
+    for (const char* mine : {"rope_theta", "rope_scaling", "rope_parameters"})
+      if (key == mine || key == std::string("text_config.") + mine || key.starts_with(std::string(mine) + "."))
+        fail(ErrorKind::unsupported, "{}: the model has no rotary positions that --rope-* and --yarn-* could change",
+             checkpoint.path.string());
+}
+
+}  // namespace mlxcel::app

@@ -1,0 +1,333 @@
+#include "app/surface.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "app/options.h"
+#include "base/file.h"
+
+namespace mlxcel::app {
+namespace {
+
+/// The words of CLI11's "{a,b,c}" in a type name.
+std::vector<std::string> choices_of(const std::string& type) {
+  std::vector<std::string> words;
+  const auto open = type.find('{'), close = type.rfind('}');
+  if (open == std::string::npos || close == std::string::npos || close < open) return words;
+  std::string word;
+  for (const char c : type.substr(open + 1, close - open - 1)) {
+    if (c == ',') {
+      words.push_back(word);
+      word.clear();
+    } else {
+      word += c;
+    }
+  }
+  words.push_back(word);
+  return words;
+}
+
+FlagInfo flag_of(const CLI::Option& option) {
+  FlagInfo flag;
+  flag.longs = option.get_lnames();
+  flag.shorts = option.get_snames();
+  flag.env = option.get_envname();
+  const bool list = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
+  flag.value = option.get_items_expected_max() == 0 ? "none" : list ? "list" : "one";
+  if (flag.value != "none") {
+    flag.choices = choices_of(option.get_type_name());
+    flag.type = flag.choices.empty() ? option.get_type_name() : "";
+    if (const auto colon = flag.type.find(':'); colon != std::string::npos) flag.type.resize(colon);
+    if (flag.type.starts_with("TEXT") && flag.choices.empty()) flag.type = "TEXT";
+  }
+  flag.fallback = option.get_default_str();
+  flag.group = option.get_group() == "Options" ? "" : option.get_group();
+  flag.about = option.get_description();
+  flag.hidden = option.get_group().empty();
+  return flag;
+}
+
+std::string dashed(const FlagInfo& flag, const char* separator) {
+  std::vector<std::string> names;
+  for (const auto& name : flag.shorts) names.push_back("-" + name);
+  for (const auto& name : flag.longs) names.push_back("--" + name);
+  return fmt::format("{}", fmt::join(names, separator));
+}
+
+/// Text of a man page: backslashes, hyphens and leading dots mean something there.
+std::string roff(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char c = text[i];
+    if (c == '\\') {
+      out += "\\e";
+    } else if (c == '-') {
+      out += "\\-";
+    } else if ((c == '.' || c == '\'') && (i == 0 || text[i - 1] == '\n')) {
+      out += std::string("\\&") + c;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+std::string single_quoted(const std::string& text) {
+  std::string out;
+  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return "'" + out + "'";
+}
+
+bool wants_model(const FlagInfo& flag) { return flag.type == "REF"; }
+bool wants_file(const FlagInfo& flag) { return flag.type == "PATH" || flag.type == "FILE" || flag.type == "F"; }
+bool wants_folder(const FlagInfo& flag) { return flag.type == "DIR"; }
+
+std::vector<CommandInfo> describe_all(std::span<const Command> commands) {
+  std::vector<CommandInfo> all;
+  for (const Command& command : commands) all.push_back(describe(command));
+  return all;
+}
+
+std::string bash(const std::vector<CommandInfo>& commands) {
+  std::string out =
+      "# bash completion of mlxcel\n"
+      "_mlxcel_models() { mlxcel list -q 2>/dev/null; }\n"
+      "_mlxcel() {\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} flags=\n"
+      "  COMPREPLY=()\n"
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n";
+  std::vector<std::string> names;
+  for (const auto& command : commands) names.push_back(command.name);
+  out += fmt::format("    COMPREPLY=($(compgen -W {} -- \"$word\"))\n    return\n  fi\n  case $command in\n",
+                     single_quoted(fmt::format("{} --help --version", fmt::join(names, " "))));
+  for (const auto& command : commands) {
+    out += fmt::format("  {}{})\n", command.name, command.alias.empty() ? "" : "|" + command.alias);
+    std::vector<std::string> flags;
+    out += "    case $before in\n";
+    for (const FlagInfo& flag : command.flags) {
+      if (flag.hidden) continue;
+      flags.push_back(dashed(flag, " "));
+      if (flag.value == "none") continue;
+      std::string action = "return";
+      if (!flag.choices.empty())
+        action = fmt::format("COMPREPLY=($(compgen -W {} -- \"$word\")); return",
+                             single_quoted(fmt::format("{}", fmt::join(flag.choices, " "))));
+      else if (wants_model(flag))
+        action = "COMPREPLY=($(compgen -W \"$(_mlxcel_models)\" -f -- \"$word\")); return";
+      else if (wants_file(flag))
+        action = "COMPREPLY=($(compgen -f -- \"$word\")); return";
+      else if (wants_folder(flag))
+        action = "COMPREPLY=($(compgen -d -- \"$word\")); return";
+      out += fmt::format("    {}) {} ;;\n", dashed(flag, "|"), action);
+    }
+    out += fmt::format("    esac\n    flags={} ;;\n", single_quoted(fmt::format("{}", fmt::join(flags, " "))));
+  }
+  out +=
+      "  esac\n"
+      "  case $word in\n"
+      "  -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$word\")) ;;\n"
+      "  *) COMPREPLY=($(compgen -W \"$(_mlxcel_models)\" -f -- \"$word\")) ;;\n"
+      "  esac\n"
+      "}\n"
+      "complete -o filenames -o bashdefault -F _mlxcel mlxcel\n";
+  return out;
+}
+
+/// Text inside a zsh specification: brackets and colons delimit there.
+std::string zsh_text(const std::string& text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '[' || c == ']' || c == ':' || c == '\\') out += '\\';
+    out += c;
+  }
+  return out;
+}
+
+std::string zsh(const std::vector<CommandInfo>& commands) {
+  std::string out =
+      "#compdef mlxcel\n"
+      "_mlxcel_models() { local -a found; found=(${(f)\"$(mlxcel list -q 2>/dev/null)\"}); "
+      "compadd -a found; _files }\n"
+      "_mlxcel() {\n  local -a commands\n  commands=(\n";
+  for (const auto& command : commands)
+    out += fmt::format("    {}\n", single_quoted(command.name + ":" + zsh_text(command.about)));
+  out += "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
+         "  local command=$words[2]\n  shift words; (( CURRENT-- ))\n  case $command in\n";
+  for (const auto& command : commands) {
+    out += fmt::format("  {}{})\n    _arguments -s", command.name, command.alias.empty() ? "" : "|" + command.alias);
+    for (const FlagInfo& flag : command.flags) {
+      if (flag.hidden) continue;
+      std::string value;
+      if (flag.value != "none") {
+        const std::string what = flag.type.empty() ? "value" : zsh_text(flag.type);
+        value = ":" + what + ":";
+        if (!flag.choices.empty()) value += fmt::format("({})", fmt::join(flag.choices, " "));
+        if (wants_model(flag)) value += "_mlxcel_models";
+        if (wants_file(flag)) value += "_files";
+        if (wants_folder(flag)) value += "_files -/";
+      }
+      const auto each = [&](const std::string& name) {
+        out += " \\\n      " + single_quoted((flag.value == "list" ? "*" : "") + name + "[" + zsh_text(flag.about) + "]" +
+                                             value);
+      };
+      for (const auto& name : flag.shorts) each("-" + name);
+      for (const auto& name : flag.longs) each("--" + name);
+    }
+    if (!command.positional.empty()) out += " \\\n      '1:model:_mlxcel_models'";
+    out += " ;;\n";
+  }
+  return out + "  esac\n}\n_mlxcel \"$@\"\n";
+}
+
+std::string fish(const std::vector<CommandInfo>& commands) {
+  std::string out = "# fish completion of mlxcel\ncomplete -c mlxcel -f\n";
+  for (const auto& command : commands)
+    out += fmt::format("complete -c mlxcel -n __fish_use_subcommand -a {} -d {}\n", command.name,
+                       single_quoted(command.about));
+  for (const auto& command : commands) {
+    const std::string when = fmt::format(
+        "complete -c mlxcel -n {}",
+        single_quoted("__fish_seen_subcommand_from " + command.name + (command.alias.empty() ? "" : " " + command.alias)));
+    for (const FlagInfo& flag : command.flags) {
+      if (flag.hidden) continue;
+      out += when;
+      for (const auto& name : flag.shorts) out += " -s " + name;
+      for (const auto& name : flag.longs) out += " -l " + name;
+      if (flag.value != "none") out += " -r";
+      if (!flag.choices.empty()) out += " -a " + single_quoted(fmt::format("{}", fmt::join(flag.choices, " ")));
+      if (wants_model(flag)) out += " -F -a '(mlxcel list -q 2>/dev/null)'";
+      if (wants_file(flag) || wants_folder(flag)) out += " -F";
+      out += " -d " + single_quoted(flag.about) + "\n";
+    }
+    if (!command.positional.empty()) out += when + " -F -a '(mlxcel list -q 2>/dev/null)'\n";
+  }
+  return out;
+}
+
+std::string man_flags(const CommandInfo& info) {
+  std::string out;
+  // Groups in the order of their first flag, as the help has them.
+  std::vector<std::string> groups;
+  for (const FlagInfo& flag : info.flags)
+    if (!flag.hidden && std::find(groups.begin(), groups.end(), flag.group) == groups.end()) groups.push_back(flag.group);
+  for (const std::string& name : groups) {
+    out += fmt::format(".SH {}\n", name.empty() ? "OPTIONS" : roff(name));
+    for (const FlagInfo& flag : info.flags) {
+      if (flag.hidden || flag.group != name) continue;
+      const std::string value =
+          !flag.choices.empty() ? fmt::format("{}", fmt::join(flag.choices, "|")) : flag.type;
+      out += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}{}\n", roff(dashed(flag, ", ")),
+                         value.empty() ? "" : " \\fI" + roff(value) + "\\fR", roff(flag.about),
+                         flag.fallback.empty() ? "" : fmt::format(" (default: {})", roff(flag.fallback)),
+                         flag.env.empty() ? "" : fmt::format(" [{}]", flag.env));
+    }
+  }
+  return out;
+}
+
+constexpr const char* kExitCodes =
+    ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nDone.\n.TP\n\\fB1\\fR\nFailed while running: model not found, load or download "
+    "failed, does not fit, template refused, a check found a fault, an answer was No.\n.TP\n\\fB2\\fR\nWrong command "
+    "line: unknown flag, bad value, conflicting or missing arguments.\n.PP\nA process ended by a signal dies by that "
+    "signal (130 or 143 in a shell); a server that is told to stop drains and ends with 0.\n";
+
+}  // namespace
+
+CommandInfo describe(const Command& command) {
+  CommandInfo info{command.name, command.alias ? command.alias : "", command.about, "", "", "", {}};
+  const FlagProbe probe([&](CLI::App& app) {
+    info.examples = app.get_footer();
+    for (const CLI::Option* option : app.get_options()) {
+      if (option->get_positional()) {
+        info.positional = option->get_name();
+        info.positional_about = option->get_description();
+      } else {
+        info.flags.push_back(flag_of(*option));
+      }
+    }
+  });
+  std::string name = command.name;
+  char* argv[] = {name.data(), nullptr};
+  try {
+    command.run(1, argv);
+  } catch (const FlagProbe::Done&) {
+  }
+  return info;
+}
+
+std::string flag_surface(const std::string& program, std::span<const Command> commands) {
+  using Json = nlohmann::ordered_json;
+  Json binaries = Json::array();
+  for (const CommandInfo& info : describe_all(commands)) {
+    Json flags = Json::array();
+    for (const FlagInfo& flag : info.flags) {
+      Json longs = Json::array(), shorts = Json::array();
+      for (const auto& name : flag.longs) longs.push_back("--" + name);
+      for (const auto& name : flag.shorts) shorts.push_back("-" + name);
+      flags.push_back({{"long", longs},
+                       {"short", shorts},
+                       {"env", flag.env.empty() ? Json(nullptr) : Json(flag.env)},
+                       {"value", flag.value},
+                       {"default", flag.fallback.empty() ? Json(nullptr) : Json(flag.fallback)},
+                       {"status", "supported"},
+                       {"hidden", flag.hidden}});
+    }
+    binaries.push_back({{"name", program},
+                        {"subcommand", program == "mlxcel-server" && info.name == "serve" ? Json(nullptr) : Json(info.name)},
+                        {"flags", flags}});
+  }
+  return Json{{"mlxcel_version", MLXCEL_VERSION}, {"binaries", binaries}}.dump(1) + "\n";
+}
+
+std::string completion(Shell shell, std::span<const Command> commands) {
+  const auto all = describe_all(commands);
+  return shell == Shell::bash ? bash(all) : shell == Shell::zsh ? zsh(all) : fish(all);
+}
+
+std::string man_page(std::span<const Command> commands, const Command* command) {
+  std::string out;
+  if (command) {
+    const CommandInfo info = describe(*command);
+    out = fmt::format(".TH MLXCEL\\-{} 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel\\-{} \\- {}\n.SH SYNOPSIS\n\\fBmlxcel {}\\fR "
+                      "[\\fIOPTIONS\\fR]{}\n",
+                      info.name, MLXCEL_VERSION, info.name, roff(info.about), info.name,
+                      info.positional.empty() ? "" : " [\\fI" + info.positional + "\\fR]");
+    if (!info.positional.empty())
+      out += fmt::format(".SH ARGUMENTS\n.TP\n\\fI{}\\fR\n{}\n", info.positional, roff(info.positional_about));
+    out += man_flags(info) + kExitCodes;
+    if (!info.examples.empty()) {
+      const auto line = info.examples.find('\n');
+      out += ".SH EXAMPLES\n.nf\n" + roff(info.examples.substr(line + 1)) + ".fi\n";
+    }
+    return out + ".SH SEE ALSO\n\\fBmlxcel\\fR(1)\n";
+  }
+  out = fmt::format(".TH MLXCEL 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel \\- run AI models on this machine\n.SH SYNOPSIS\n"
+                    "\\fBmlxcel\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH COMMANDS\n",
+                    MLXCEL_VERSION);
+  for (const Command& entry : commands)
+    out += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", entry.name, entry.alias ? fmt::format(", {}", entry.alias) : "",
+                       roff(entry.about));
+  return out + kExitCodes + ".SH SEE ALSO\nOne page a command: \\fBmlxcel\\-run\\fR(1), \\fBmlxcel\\-serve\\fR(1), …\n";
+}
+
+void write_docs(std::span<const Command> commands, const std::filesystem::path& share) {
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories((share / name).parent_path());
+    AtomicFile file(share / name);
+    file.write(text);
+    file.commit();
+    std::filesystem::permissions(share / name, std::filesystem::perms{0644});
+  };
+  write("man/man1/mlxcel.1", man_page(commands, nullptr));
+  for (const Command& command : commands)
+    write(fmt::format("man/man1/mlxcel-{}.1", command.name), man_page(commands, &command));
+  write("man/man1/mlxcel-server.1", ".so man1/mlxcel-serve.1\n");
+  write("bash-completion/completions/mlxcel", completion(Shell::bash, commands));
+  write("zsh/vendor-completions/_mlxcel", completion(Shell::zsh, commands));
+  write("fish/vendor_completions.d/mlxcel.fish", completion(Shell::fish, commands));
+}
+
+}  // namespace mlxcel::app

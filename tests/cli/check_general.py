@@ -1,0 +1,313 @@
+"""cli.md 1, 2, 4, 5, 7, 10, 12: flags, output, exit codes of the commands that answer and show."""
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+
+VERSION = re.compile(r"^mlxcel \d+\.\d+\.\d+ \(mlx \d+\.\d+\.\d+, backends: cpu(,metal)?(,cuda)?\)$")
+COMMANDS = ["run", "generate", "chat", "embed", "serve", "list", "download", "rm", "arch", "inspect", "doctor", "quantize",
+            "bench", "perplexity"]
+
+
+def check_version_and_help(context):
+    for program in (context.mlxcel, context.server):
+        assert VERSION.match(context.ok("--version", program=program).out.strip())
+        assert "usage" in context.ok("--help", program=program).out.lower()
+    text = context.ok("--help").out
+    for command in COMMANDS:
+        assert re.search(rf"^  {command} ", text, re.M), f"{command} is not in the help"
+        own = context.ok(command, "--help")
+        assert own.out and not own.err and "Examples" in own.out, f"{command} --help: {own}"
+        assert context.ok("help", command).out == own.out
+    assert context.ok("-h").out == text
+    assert context.run().code == 2
+
+
+def check_usage_errors(context):
+    for words in (["nonsense"], ["run", "--nonsense"], ["run", "--top-k", "x", "-p", "a"], ["generate", "-p", "a"],
+                  ["chat"], ["run", "-n", "-2", "-p", "a"], ["run", "--temp", "-1", "-p", "a"], ["bench", "-m", "x/y", "-r", "0"],
+                  ["embed", "-m", "x/y"], ["perplexity", "-m", "x/y"], ["quantize", "-m", "x/y"], ["list", "--sort", "age"],
+                  ["list", "-v", "-q"], ["list", "--json", "-q"], ["run", "-m", "http://a/b", "-p", "x"],
+                  ["run", "-m", "a/../b", "-p", "x"], ["run", "-m", "a/b/c", "-p", "x"], ["run", "-c", "-1", "-p", "x"],
+                  ["run", "--rope-scale", "2", "--rope-freq-scale", "0.4", "-p", "x"], ["run", "--rope-scale", "0", "-p", "x"],
+                  ["run", "--chat-template-kwargs", "[1]", "-p", "x"], ["run", "--surgery", "/nowhere.yaml", "-p", "x"],
+                  ["run", "-p", "x", "--no-chat-template", "--system", "s"], ["run", "-f", "/nowhere", "-p", "x"],
+                  ["quantize", "-m", "x/y", "-o", "z", "--bits", "7"], ["quantize", "-m", "x/y", "-o", "z", "--mode", "mxfp4", "--bits", "8"],
+                  ["quantize", "-m", "x/y", "-o", "z", "--recipe", "mixed_3_6", "--bits", "4"],
+                  ["quantize", "-m", "x/y", "-o", "z", "--override", "a=b"]):
+        result = context.fails(2, *words)
+        assert result.out == "", f"{words}: stdout stays empty, {result}"
+
+
+def check_missing_model_says_where_it_looked(context):
+    result = context.fails(1, "run", "-m", "acme/absent", "-p", "x", "--offline")
+    assert "acme/absent" in result.err and str(context.store) in result.err and result.out == "", result
+    empty = context.folder / "empty-folder"
+    empty.mkdir(exist_ok=True)
+    result = context.fails(1, "run", "-m", empty, "-p", "x")
+    assert "config.json" in result.err
+
+
+def check_text_and_nothing_else_on_stdout(context):
+    model = context.scripted()
+    result = context.ok("run", "-m", model, "-p", "[[stop]]")
+    assert result.out.endswith("\n") and not result.out.endswith("\n\n"), repr(result.out)
+    lines = result.err.strip().splitlines()
+    assert re.match(r"mlxcel \S+ \| .+ \(cpu\) \| scripted \| .+ \| KV .+: applied to \d+ of \d+ layers \| ctx \d+", lines[0]), lines
+    assert re.match(r"\[Generated \d+ tokens in [\d.]+ s, [\d.]+ tok/s \| prompt \d+ tokens, \d+ cached, [\d.]+ tok/s \| "
+                    r"finish: \w+\]", lines[-1]), lines
+    quiet = context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet")
+    assert quiet.out == result.out and quiet.err == "", quiet
+    # The three ways in are byte-identical.
+    assert context.ok("generate", "-m", model, "-p", "[[stop]]").out == result.out
+    assert context.ok("gen", "--model=" + str(model), "--prompt", "[[stop]]").out == result.out
+    assert context.ok("run", model, "-p", "[[stop]]").out == result.out
+    # stdin, -p -, -f; a file comes before the prompt.
+    assert context.ok("run", "-m", model, stdin=b"[[stop]]").out == result.out
+    assert context.ok("run", "-m", model, "-p", "-", stdin=b"[[stop]]").out == result.out
+    prompt = context.folder / "prompt.txt"
+    prompt.write_text("before")
+    assert context.ok("run", "-m", model, "-f", prompt, "-p", "[[stop]]").out == result.out
+
+
+def check_json_output(context):
+    model = context.scripted()
+    text = context.ok("run", "-m", model, "-p", "[[stop]]").out
+    found = context.json("run", "-m", model, "-p", "[[stop]]", "--json", "-s", "7")
+    assert found["text"] == text.rstrip("\n") and found["finish_reason"] == "stop" and found["seed"] == 7, found
+    assert set(found) == {"text", "reasoning", "finish_reason", "usage", "timings", "seed"}, found
+    assert found["usage"]["total_tokens"] == found["usage"]["prompt_tokens"] + found["usage"]["completion_tokens"]
+    assert context.fails(2, "chat", "-m", model, "--json").out == ""
+
+
+def check_limits(context):
+    model = context.scripted()
+    none = context.ok("run", "-m", model, "-p", "[[loop]]", "-n", "0")
+    assert none.out.strip() == "" and "finish: length" in none.err, none
+    three = context.json("run", "-m", model, "-p", "[[loop]]", "-n", "3", "--json")
+    assert three["finish_reason"] == "length" and three["usage"]["completion_tokens"] == 3, three
+    long = context.ok("run", "-m", model, "-p", "[[loop]]", "-c", "100")
+    assert "finish: length" in long.err, "a full window ends the answer"
+    too_long = context.fails(1, "run", "-m", model, "-p", "x" * 5000, "-c", "100")
+    assert "100" in too_long.err, too_long
+
+
+def check_stop_strings(context):
+    model = context.scripted()
+    whole = context.json("run", "-m", model, "-p", "[[stop]]", "--json")["text"]
+    cut = whole[len(whole) // 2:]
+    found = context.json("run", "-m", model, "-p", "[[stop]]", "--json", "-r", cut)
+    assert found["text"] == whole[:len(whole) - len(cut)] and found["finish_reason"] == "stop", found
+
+
+def check_token_ids_are_printed_on_request(context):
+    result = context.ok("run", "-m", context.scripted(), "-p", "[[stop]]", env={"MLXCEL_PRINT_TOKEN_IDS": "0"})
+    assert re.search(r"^prompt ids: [\d ]+$", result.err, re.M) and re.search(r"^generated ids: [\d ]+$", result.err, re.M), result
+
+
+def check_template_flags(context):
+    model = context.scripted()
+    want = context.ok("run", "-m", model, "-p", "[[stop]]").out
+    template = "{% if shout %}[[loop]]{% else %}{{ messages[-1]['content'] }}{% endif %}"
+    assert context.ok("run", "-m", model, "-p", "[[stop]]", "--chat-template", template).out == want
+    file = context.folder / "template.jinja"
+    file.write_text(template)
+    other = context.ok("run", "-m", model, "-p", "[[stop]]", "-n", "5", "--chat-template-file", file,
+                       "--chat-template-kwargs", '{"shout": true}').out
+    assert other != want
+    # H19: a template that refuses says so itself.
+    refused = context.fails(1, "run", "-m", model, "-p", "x", "--chat-template", "{{ raise_exception('Roles must alternate.') }}")
+    assert "Roles must alternate." in refused.err and refused.out == "", refused
+    assert context.ok("run", "-m", model, "-p", "[[stop]]", "-sys", "be brief", "--no-warmup").code == 0
+
+
+def check_spellings(context):
+    model = context.tiny()
+    want = context.ok("run", "-m", model, "-p", "abc", "-n", "4").out
+    for words in (["--max-tokens=4"], ["--n-predict", "4"], ["-n4"]):
+        assert context.ok("run", "-m", model, "-p", "abc", *words).out == want, words
+    assert context.ok("run", "-p", "abc", "-n", "9", "-n", "4", "--", model).out == want, "the last value wins"
+    same = [context.ok("run", "-m", model, "-p", "abc", "-n", "8", "--temp", "1", "-s", "5").out for _ in range(2)]
+    assert same[0] == same[1]
+
+
+def check_rope_flags(context):
+    model = context.tiny()
+    plain = context.ok("run", "-m", model, "-p", "abcdefgh", "-n", "12", "--no-chat-template").out
+    same = context.ok("run", "-m", model, "-p", "abcdefgh", "-n", "12", "--no-chat-template", "--rope-freq-base", "10000").out
+    assert same == plain, "the model's own base changes nothing"
+    far = [context.ok("run", "-m", model, "-p", "abcdefgh", "-n", "12", "--no-chat-template", *flags).out
+           for flags in (["--rope-freq-base", "100"], ["--rope-scaling", "linear", "--rope-scale", "8"],
+                         ["--rope-freq-scale", "0.125"])]
+    assert far[0] != plain and far[1] != plain, far
+    assert far[1] == far[2], "a frequency scale is one over a scale"
+    context.ok("run", "-m", model, "-p", "abc", "-n", "2", "--rope-scaling", "yarn", "--rope-scale", "4", "--yarn-orig-ctx", "512")
+    wide = context.ok("run", "-m", model, "-p", "abc", "-n", "2", "--rope-scaling", "yarn", "--rope-scale", "4")
+    assert "ctx 2048" in wide.err, wide.err
+
+
+def check_interrupted_answer_dies_by_the_signal(context):
+    process = subprocess.Popen([context.mlxcel, "run", "-m", context.scripted(), "-p", "[[loop]]"], env=context.environment,
+                               stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.read(5)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=30)
+    assert process.returncode == -signal.SIGINT, process.returncode
+
+
+def check_closed_pipe(context):
+    process = subprocess.Popen([context.mlxcel, "run", "-m", context.scripted(), "-p", "[[loop]]", "-n", "2000"],
+                               env=context.environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+    process.stdout.read(5)
+    process.stdout.close()
+    error = process.stderr.read().decode()
+    assert process.wait(timeout=60) == 1 and "stdout" in error, (process.returncode, error)
+
+
+def check_list(context):
+    store = context.folder / "liststore"
+    env = {"MLXCEL_MODELS_DIR": str(store)}
+    empty = context.ok("list", env=env)
+    assert "mlxcel arch" in empty.out
+    assert context.json("list", "--json", env=env) == []
+    for name, size in (("a/small", 10), ("b/large", 5000)):
+        (store / name).mkdir(parents=True)
+        (store / name / "config.json").write_bytes(b"x" * size)
+    (store / "c/quants").mkdir(parents=True)
+    for quant, size in (("Q4_K_M", 300), ("Q8_0", 900)):
+        (store / f"c/quants/m.{quant}.gguf").write_bytes(b"x" * size)
+    os.utime(store / "a/small/config.json", (time.time() - 2 * 86400 - 60,) * 2)
+    assert context.ok("list", "-q", env=env).out.split() == ["a/small", "b/large", "c/quants:Q4_K_M", "c/quants:Q8_0"]
+    assert context.ok("ls", "-q", "--sort", "size", env=env).out.split()[0] == "b/large"
+    assert context.ok("list", "-q", "--sort", "modified", env=env).out.split()[-1] == "a/small"
+    table = context.ok("list", env=env).out
+    assert "2 days ago" in table and "NAME" in table and "\033" not in table
+    entry = context.json("list", "--json", env=env)[0]
+    assert entry["repo_id"] == "a/small" and entry["size_bytes"] == 10 and isinstance(entry["modified"], int), entry
+    assert str(store / "a/small") in context.ok("list", "-v", env=env).out
+    assert context.ok("list", "-q", "--models-dir", store).out.split()[0] == "a/small"
+
+
+def check_arch(context):
+    catalogue = context.json("arch", "--json")
+    families = {f["id"]: f for f in catalogue["families"]}
+    assert "llama" in families["llama"]["keys"] and families["bert"]["kind"] == "encoder"
+    for key in ("id", "keys", "kind", "runtimes", "input_modalities", "output_modalities", "backends", "tensor_parallel",
+                "pipeline_parallel", "drafters", "kv_modes", "gguf"):
+        assert key in families["llama"], key
+    assert "Embedding" in context.ok("supported").out
+
+
+INSPECT_KEYS = ["mlxcel_version", "model_path", "model_type", "family", "max_tokens", "batch", "kv_cache_mode", "quant",
+                "weights_bytes", "kv_bytes_total", "activation_bytes", "backend_inflight_bytes", "headroom_bytes",
+                "budget_bytes", "total_bytes", "fits", "kv_bytes_per_token_fp16", "kv_bytes_per_token_int8",
+                "kv_bytes_per_token_turbo4", "paged_slot_overhead_bytes"]
+
+
+def check_inspect(context):
+    model = context.tiny()
+    found = context.json("inspect", "-m", model, "--json", "-n", "512", "--batch", "2")
+    assert list(found) == INSPECT_KEYS, list(found)
+    # Two layers, two KV heads of 16, keys and values, two bytes.
+    assert found["kv_bytes_per_token_fp16"] == 2 * 2 * (16 + 16) * 2 and found["kv_bytes_total"] == 2 * 512 * 256
+    total = found["weights_bytes"] + found["kv_bytes_total"] + found["headroom_bytes"] + found["activation_bytes"] + \
+        found["backend_inflight_bytes"]
+    assert found["total_bytes"] == total and found["fits"] is True
+    small = context.json("inspect", "-m", model, "--json", env={"MLXCEL_MEMORY_LIMIT": "1K"})
+    assert small["fits"] is False and small["budget_bytes"] == 1024
+    text = context.ok("inspect", "-m", model).out
+    for word in ("weights", "KV cache", "activation", "headroom", "in flight", "total", "available"):
+        assert re.search(rf"^{word} ", text, re.M), word
+    assert "does not fit" in context.ok("inspect", "-m", model, env={"MLXCEL_MEMORY_LIMIT": "1K"}).out
+    plain = context.json("inspect", "-m", model, "--json", env={"MLXCEL_HEADROOM_FACTOR": "1.0"})
+    assert plain["headroom_bytes"] == 0
+
+
+def check_memory_preflight(context):
+    model = context.tiny()
+    over = context.fails(1, "run", "-m", model, "-p", "x", "-n", "1", "--estimate-memory", env={"MLXCEL_HEADROOM_FACTOR": "1000000"})
+    assert "--force" in over.err and over.out == "", over
+    context.ok("run", "-m", model, "-p", "x", "-n", "1", "--estimate-memory", "--force", env={"MLXCEL_HEADROOM_FACTOR": "1000000"})
+    advice = context.ok("run", "-m", model, "--recommend-quant")
+    assert "KV mode" in advice.out and "weights" in advice.out
+
+
+def check_bench(context):
+    model = context.tiny()
+    rows = context.json("bench", "-m", model, "-p", "16", "-n", "4", "-pg", "8,4", "-b", "1,2", "-d", "0,16", "-r", "2", "-o", "json")
+    assert len(rows) == 3 * 2 * 2, len(rows)
+    for key in ("build", "mlx_version", "device", "backend", "model", "model_size", "model_n_params", "kv_cache_mode", "batch",
+                "n_prompt", "n_gen", "n_depth", "test_time", "avg_ns", "stddev_ns", "avg_ts", "stddev_ts", "samples_ns",
+                "samples_ts", "peak_bytes"):
+        assert key in rows[0], key
+    assert len(rows[0]["samples_ns"]) == 2
+    table = context.ok("bench", "-m", model, "-p", "16", "-n", "4", "-r", "1").out.splitlines()
+    assert [c.strip() for c in table[0].strip("|").split("|")] == ["model", "size", "params", "backend", "batch", "kv", "test", "t/s"]
+    assert "pp16" in table[2] and "tg4" in table[3] and "±" in table[2], table
+    assert context.ok("bench", "-m", model, "-p", "16", "-n", "0", "-r", "1", "-o", "csv").out.count("\n") == 2
+    assert len(context.ok("bench", "-m", f"{model},{model}", "-p", "16", "-n", "0", "-r", "1", "-o", "jsonl").out.splitlines()) == 2
+
+
+def check_perplexity(context):
+    text = context.folder / "text.txt"
+    text.write_text("the quick brown fox jumps over the lazy dog. " * 12)
+    model = context.tiny()
+    found = context.json("perplexity", "-m", model, "-f", text, "-c", "64", "--json")
+    assert set(found) == {"ppl", "stderr", "nll", "tokens", "chunks", "ctx", "stride", "model"}, found
+    assert found["tokens"] == found["chunks"] * 31, "the second half of each window but for its last token"
+    several = context.json("perplexity", "-m", model, "-f", text, "-c", "64", "-b", "4", "--json")
+    assert several["nll"] == found["nll"], "windows do not depend on their neighbours"
+    strided = context.json("perplexity", "-m", model, "-f", text, "-c", "64", "--stride", "16", "--json")
+    assert strided["tokens"] == strided["chunks"] * 16, strided
+    out = context.ok("perplexity", "-m", model, "-f", text, "-c", "64", "--chunks", "2")
+    assert re.match(r"^Final estimate: PPL = [\d.]+ \+/- [\d.]+\n$", out.out) and out.err.count("/2]") == 2, out
+    text.write_text("too short")
+    short = context.fails(1, "perplexity", "-m", model, "-f", text, "-c", "512", "--json")
+    assert "tokens" in short.err and short.out == "", short
+    context.fails(1, "perplexity", "-m", model, "-f", text, "-c", "100000")
+
+
+def check_log_goes_to_stderr_only_when_asked(context):
+    model = context.scripted()
+    assert "engine" not in context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet").err
+    asked = context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet", env={"MLXCEL_LOG": "trace"})
+    assert asked.err and asked.out == context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet").out
+
+
+def check_default_model_answers(context):
+    answer = context.ok("run", "-m", context.smol(), "-p", "What is the capital of France?", "-n", "16")
+    assert "Paris" in answer.out, answer
+
+
+def check_embed(context):
+    import pathlib
+    from harness import Skip
+    model = pathlib.Path.home() / ".cache/mlxcel/models/sentence-transformers/all-MiniLM-L6-v2"
+    if not (model / "config.json").exists():
+        raise Skip("all-MiniLM-L6-v2 is not in the store (tests/real/fetch.sh)")
+    found = context.json("embed", "-m", model, "-p", "a cat", "-p", "a kitten", "-p", "tax law", "--json")
+    assert set(found) == {"embeddings", "shapes", "prompt_tokens", "similarity"} and found["shapes"] == [[384]] * 3
+    assert found["similarity"][0][1] > 0.7 > 0.3 > found["similarity"][0][2], found["similarity"]
+    assert abs(sum(x * x for x in found["embeddings"][0]) - 1) < 1e-4
+    single = context.json("embed", "-m", model, "-p", "a cat", "-p", "a kitten", "-p", "tax law", "--json", "--batch-size", "1")
+    assert single["embeddings"] == found["embeddings"], "a vector does not depend on its neighbours"
+    lines = context.folder / "lines.txt"
+    lines.write_text("a cat\na kitten\n")
+    text = context.ok("embed", "-m", model, "-f", lines).out
+    assert text.startswith("[") and "cosine similarity" in text and text.count("[") == 2
+    raw = context.json("embed", "-m", model, "-p", "a cat", "--json", "--embd-normalize", "-1", "--dimensions", "8")
+    assert raw["shapes"] == [[8]]
+    taxi = context.json("embed", "-m", model, "-p", "a cat", "--json", "--embd-normalize", "1")
+    assert abs(sum(abs(x) for x in taxi["embeddings"][0]) - 1) < 1e-4
+    context.fails(2, "embed", "-m", model)
+    context.fails(1, "run", "-m", model, "-p", "x")
+
+
+def check_tune(context):
+    plan = context.ok("tune", "--dry-run").out
+    for name in ("paged-decode-splits", "qmv-multirow", "qmm-tile"):
+        assert name in plan
+    assert "nothing to tune" in context.ok("tune", "--op", "qmm-tile").out
+    context.fails(2, "tune", "--op", "nonsense")

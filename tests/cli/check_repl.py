@@ -1,0 +1,247 @@
+"""The chat in a real pseudo-terminal: editing, history, Ctrl-C, resize, wide characters, colours, pipes."""
+import json
+import os
+import re
+import signal
+import stat
+import subprocess
+import time
+
+from terminal import Terminal
+
+UP, LEFT, HOME = "\x1b[A", "\x1b[D", "\x1b[H"
+
+
+def chat(context, *flags, env=None, model=None, **more):
+    environment = dict(context.environment, **(env or {}))
+    return Terminal([context.mlxcel, "run", "-m", model or context.scripted(), *flags], environment, **more)
+
+
+def check_answer_and_leave(context):
+    with chat(context) as terminal:
+        terminal.expect(">>> ")
+        terminal.line("[[stop]]")
+        terminal.expect("[Generated")
+        terminal.expect(">>> ")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+    with chat(context, "--quiet") as terminal:
+        terminal.expect(">>> ")
+        terminal.send("\x04")
+        assert terminal.wait() == 0
+
+
+def check_commands(context):
+    saved = context.folder / "talk.json"
+    with chat(context, "--system", "Be brief.") as terminal:
+        terminal.expect(">>> ")
+        terminal.line("/?")
+        terminal.expect("/regen")
+        terminal.line("/set temperature 0.5")
+        terminal.line("/set temperature hot")
+        terminal.expect("expected a number")
+        terminal.line("/set colour red")
+        terminal.expect("no such setting")
+        terminal.line("/show")
+        terminal.expect("Be brief.")
+        terminal.expect("0.5")
+        terminal.line("/set temperature 0")
+        terminal.line("[[stop]]")
+        first = terminal.expect("[Generated")
+        terminal.expect(">>> ")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 3 messages")
+        terminal.line("/regen")
+        again = terminal.expect("[Generated")
+        assert answer_of(first, "[[stop]]") == answer_of(again, "/regen"), (first, again)
+        terminal.line("/undo")
+        terminal.line("/undo")
+        terminal.expect("nothing to undo")
+        terminal.line(f"/load {saved}")
+        terminal.expect("loaded 3 messages")
+        terminal.line("/clear")
+        terminal.line("/show")
+        terminal.expect("messages        1")
+        terminal.line("/image x.png")
+        terminal.expect("text only")
+        terminal.line("/nonsense")
+        terminal.expect("no such command")
+        terminal.line("/load /nowhere")
+        terminal.expect("cannot be opened")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+    talk = json.loads(saved.read_text())
+    assert [m["role"] for m in talk] == ["system", "user", "assistant"] and talk[1]["content"] == "[[stop]]", talk
+
+
+def answer_of(text, typed):
+    return text[text.rindex(typed) + len(typed):].split("[Generated")[0].strip()
+
+
+def check_block_of_several_lines(context):
+    saved = context.folder / "block.json"
+    with chat(context) as terminal:
+        terminal.expect(">>> ")
+        for line in ('"""', "one", "", "two [[stop]]", '"""'):
+            terminal.line(line)
+        terminal.expect("[Generated")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 2")
+        terminal.line("/bye")
+        terminal.wait()
+    assert json.loads(saved.read_text())[0]["content"].strip("\n") == "one\n\ntwo [[stop]]"
+
+
+def check_interrupt_stops_the_answer_then_leaves(context):
+    saved = context.folder / "stopped.json"
+    with chat(context, "-n", "100000") as terminal:
+        terminal.expect(">>> ")
+        terminal.line("[[loop]]")
+        terminal.expect("tick tock tick")
+        terminal.send("\x03")
+        terminal.expect("finish: cancelled")
+        terminal.expect(">>> ")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 2")
+        terminal.expect(">>> ")
+        # Typed text is dropped first; on an empty line it leaves.
+        terminal.send("half a line")
+        terminal.expect("half a line")
+        terminal.send("\x03")
+        terminal.expect(">>> ")
+        terminal.send("\x03")
+        assert terminal.wait() == 0, terminal.text()
+    talk = json.loads(saved.read_text())
+    assert talk[1]["role"] == "assistant" and talk[1]["content"], "what was shown stays"
+
+
+def check_history(context):
+    env = {"MLXCEL_CACHE_DIR": str(context.folder / "history-cache")}
+    file = context.folder / "history-cache/history"
+    with chat(context, env=env) as terminal:
+        terminal.expect(">>> ")
+        terminal.line("first [[stop]]")
+        terminal.expect("[Generated")
+        terminal.expect(">>> ")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600 and "first" in file.read_text()
+    with chat(context, env=env) as terminal:
+        terminal.expect(">>> ")
+        terminal.send(UP + UP)
+        terminal.expect("first [[stop]]")
+        terminal.send("\r")
+        terminal.expect("[Generated")
+        terminal.expect(">>> ")
+        terminal.line("/bye")
+        terminal.wait()
+    before = file.read_text()
+    with chat(context, env=dict(env, MLXCEL_NO_HISTORY="")) as terminal:
+        terminal.expect(">>> ")
+        terminal.line("secret [[stop]]")
+        terminal.expect("[Generated")
+        terminal.line("/bye")
+        terminal.wait()
+    assert file.read_text() == before
+
+
+def check_editing_and_wide_characters(context):
+    saved = context.folder / "wide.json"
+    with chat(context, columns=40) as terminal:
+        terminal.expect(">>> ")
+        # Write, go back over wide characters, insert between them.
+        terminal.send("日本 [[stop]]")
+        terminal.send(HOME + "\x1b[C")
+        terminal.send("🙂é")
+        terminal.send("\r")
+        terminal.expect("[Generated")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 2")
+        terminal.line("/bye")
+        terminal.wait()
+    assert json.loads(saved.read_text())[0]["content"] == "日🙂é本 [[stop]]", saved.read_text()
+
+
+def check_resize(context):
+    saved = context.folder / "resized.json"
+    with chat(context, columns=80) as terminal:
+        terminal.expect(">>> ")
+        long = "word " * 30
+        terminal.send(long)
+        time.sleep(0.2)
+        terminal.resize(40)
+        time.sleep(0.2)
+        terminal.send("[[stop]]\r")
+        terminal.expect("[Generated")
+        terminal.resize(200)
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 2")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+    assert json.loads(saved.read_text())[0]["content"] == long + "[[stop]]"
+
+
+
+
+def check_colours_only_where_they_belong(context):
+    model = context.scripted()
+    with chat(context) as terminal:
+        terminal.expect(">>> ")
+        terminal.line("[[stop]]")
+        terminal.expect("[Generated")
+        terminal.line("/bye")
+        terminal.wait()
+    # Nothing styled: NO_COLOR, a dumb terminal, a pipe.
+    for env in ({"NO_COLOR": "1"},):
+        with Terminal([context.mlxcel, "run", "-m", model, "-p", "[[stop]]", "--quiet"],
+                      dict(context.environment, **env)) as terminal:
+            terminal.wait()
+            assert b"\x1b[" not in terminal.bytes, terminal.bytes
+    piped = context.ok("run", "-m", model, "-p", "[[stop]]")
+    assert "\x1b" not in piped.out and "\x1b" not in piped.err
+    doctor = Terminal([context.mlxcel, "doctor", context.tiny()], context.environment)
+    with doctor as terminal:
+        terminal.wait()
+        assert b"\x1b[32m" in terminal.bytes
+    doctor = Terminal([context.mlxcel, "doctor", context.tiny()], dict(context.environment, NO_COLOR="1"))
+    with doctor as terminal:
+        terminal.wait()
+        assert b"\x1b[" not in terminal.bytes
+
+
+def check_standard_input_that_is_no_terminal(context):
+    out = context.fails(2, "chat", "-m", context.scripted(), stdin=b"hello")
+    assert "terminal" in out.err
+    assert context.ok("run", "-m", context.scripted(), stdin=b"[[stop]]").out
+
+
+def check_base_model_is_named_as_such(context):
+    import shutil
+    base = context.folder / "base"
+    if not base.exists():
+        shutil.copytree(context.tiny(), base)
+        for name in ("chat_template.jinja",):
+            (base / name).unlink(missing_ok=True)
+        config = json.loads((base / "tokenizer_config.json").read_text())
+        config.pop("chat_template", None)
+        (base / "tokenizer_config.json").write_text(json.dumps(config))
+    out = context.ok("run", "-m", base, "-p", "abc", "-n", "3")
+    assert "base model" in out.err and "-Instruct" in out.err, out.err
+    silent = context.ok("run", "-m", base, "-p", "abc", "-n", "3", "--no-chat-template")
+    assert "base model" not in silent.err
+
+
+def check_progress_bars(context):
+    from hub import Hub
+    import random
+    files = {"acme/bars": {"config.json": b"{}", "model.safetensors": random.Random(1).randbytes(3000000)}}
+    with Hub(files) as hub:
+        hub.delay = lambda name, sent: time.sleep(0.02)
+        for env, shown in (({}, True), ({"NO_COLOR": "1"}, False), ({"MLXCEL_NO_PROGRESS": "1"}, False), ({"CI": "true"}, False)):
+            target = context.folder / f"bars{len(hub.requests)}"
+            with Terminal([context.mlxcel, "download", "acme/bars", "--local-dir", target],
+                          dict(context.environment, HF_ENDPOINT=hub.url, **env)) as terminal:
+                assert terminal.wait(60) == 0, terminal.text()
+                assert (b"#" in terminal.bytes and b"left" in terminal.bytes) == shown, (env, terminal.text()[-500:])
+                if shown:
+                    assert "model.safetensors" in terminal.text() and "/s" in terminal.text()
