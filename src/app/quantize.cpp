@@ -10,6 +10,7 @@
 #include "app/terminal.h"
 #include "base/memory.h"
 #include "models/export.h"
+#include "text/gguf_export.h"
 
 namespace mlxcel::app {
 namespace {
@@ -152,6 +153,14 @@ int quantize_command(int argc, char** argv) {
   Checkpoint checkpoint = open_checkpoint(source);
   if (surgery) surgery(checkpoint);
   for (const std::string& warning : checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  if (checkpoint.gguf) {
+    try {
+      options.files = tokenizer_files(*checkpoint.gguf);
+    } catch (const Error& error) {
+      fmt::print(stderr, "warning: no tokenizer is written: {}; copy tokenizer.json and tokenizer_config.json from the "
+                         "original repository\n", error.what());
+    }
+  }
   const ExportPlan plan = plan_export(checkpoint, options);
   for (const std::string& warning : plan.warnings) fmt::print(stderr, "warning: {}\n", warning);
   if (dry_run) {

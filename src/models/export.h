@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <filesystem>
 #include <functional>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -30,6 +31,7 @@ struct ExportOptions {
   std::optional<mx::Dtype> dtype;  // absent: the configuration's, else as stored
   bool dequantize = false;
   std::uint64_t shard_bytes = std::uint64_t{5} << 30;
+  std::map<std::string, std::string> files;  // further files to write: a GGUF's tokenizer
 };
 
 struct ExportTensor {

@@ -199,6 +199,7 @@ void write_export(const Checkpoint& checkpoint, const ExportPlan& plan, const Ex
   write_text(folder.path() / "model.safetensors.index.json", index.dump(4) + "\n");
   write_text(folder.path() / "config.json", config_text(checkpoint, plan, options));
   if (checkpoint.format == Checkpoint::Format::safetensors) copy_companions(checkpoint.path, folder.path());
+  for (const auto& [name, text] : options.files) write_text(folder.path() / name, text);
   folder.publish(replace);
 }
 

@@ -181,7 +181,11 @@ def check_gguf_source(context):
     assert config["model_type"] == "llama" and config["torch_dtype"] == "float16"
     answer = context.ok("run", "-m", target, "-p", "What is the capital of France?", "-n", "16")
     assert "Paris" in answer.out, answer
-    assert (target / "tokenizer.json").exists() and (target / "tokenizer_config.json").exists()
+    # The tokenizer came along: the same ids for the same text, template included.
+    odd = "Grüße 12345\n\tif x: 世界 🙂  it's   fine"
+    ids = [[line for line in context.ok("run", "-m", model, "-p", odd, "-n", "1", env={"MLXCEL_PRINT_TOKEN_IDS": "1"}).err.splitlines()
+            if line.startswith("prompt ids")] for model in (context.smol(), target)]
+    assert ids[0] == ids[1] and ids[0], ids
 
 
 def check_evaluate(context):
