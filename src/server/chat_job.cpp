@@ -170,13 +170,7 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
       spec.last_is_assistant && options.prefill_assistant && !spec.add_generation_prompt.value_or(false));
   input.add_generation_prompt = spec.add_generation_prompt.value_or(true) && !input.continue_final_message;
   if (input.continue_final_message) out.continued = spec.last_content;
-  if (!options.jinja) {
-    if (!spec.tools_json.empty()) fail_param("tools", "tools: the server was started with --no-jinja");
-    out.prompt = prepare_raw(*engine.tokenizer(), plain_chat_text(input));
-    out.format = reply_format("");
-  } else {
-    out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
-  }
+  out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
   const auto& text = out.prompt.text;
   out.tail = text.substr(text.size() > kTail ? text.size() - kTail : 0);
   if (out.prompt.double_bos) {

@@ -90,7 +90,6 @@ struct ServiceOptions {
   bool embeddings_only = false, reranking_only = false;
   bool special = false;  // special tokens appear in the text
   bool prefill_assistant = true;
-  bool jinja = true;  // false: chats as role-prefixed plain text
   bool prompt_cache = true;                   // prefixes are kept, unless a request says no
   std::string reasoning_format = "auto";      // none, deepseek, deepseek-legacy, auto
   std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no

@@ -202,8 +202,8 @@ void add_answer_flags(std::vector<Flag>& f) {
                "template variables (JSON object); a request's win",
                text([](S& s, const auto& v) { s.serve.service.chat_template_kwargs = v; })});
   f.push_back({"--jinja,!--no-jinja", "LLAMA_ARG_JINJA", g, Kind::toggle, "",
-               "render chats with the model's template (default: on); off: role-prefixed plain text, no tools",
-               onoff([](S& s, bool on) { s.serve.service.jinja = on; })});
+               "templates are always rendered; only on is accepted",
+               inert({"true"}, "answers without the chat template are not supported; use /v1/completions")});
   f.push_back({"-rea,--reasoning", "LLAMA_ARG_REASONING", g, Kind::value, "on|off|auto",
                "writes the template's enable_thinking; auto (default): the template's own",
                word({"on", "off", "auto"}, set_reasoning)});
