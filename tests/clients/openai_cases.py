@@ -175,4 +175,16 @@ def case_responses_stream_helper():
     assert text == "Yes."
 
 
+def case_parsed_structured_output():
+    import pydantic
+
+    class Person(pydantic.BaseModel):
+        name: str
+        age: int
+
+    answer = client("real").chat.completions.parse(model="m", messages=[{"role": "user", "content": "Invent a person with a short name."}],
+                                                   response_format=Person, temperature=0, max_tokens=120)
+    assert isinstance(answer.choices[0].message.parsed, Person)
+
+
 runner.run(globals())
