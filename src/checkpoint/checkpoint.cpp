@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/foreign/foreign.h"
 #include "checkpoint/formats/gguf_file.h"
 #include "checkpoint/formats/planes.h"
 #include "checkpoint/formats/quant_map.h"
@@ -67,7 +68,8 @@ Checkpoint open_safetensors(const fs::path& folder) {
   out.eos_ids.assign(eos.begin(), eos.end());
   const QuantMap map = QuantMap::from(out.config);
   StoredTensors tensors = read_safetensors_folder(folder, out.warnings, out.file_bytes);
-  out.source = join_planes(std::move(tensors), map, out.warnings);
+  auto foreign = take_foreign(tensors, ForeignConfig::from(out.config), out.warnings);
+  out.source = with_conversions(join_planes(std::move(tensors), map, out.warnings), std::move(foreign));
   return out;
 }
 

@@ -74,7 +74,9 @@ TEST_F(OpenCheckpoint, BrokenConfigIsNamed) {
   folder.put("config.json", "{");
   refuse(folder.path(), ErrorKind::bad_checkpoint, {"config.json", "JSON"});
   folder.put("config.json", R"({"quantization_config": {"quant_method": "awq"}})");
-  refuse(folder.path(), ErrorKind::unsupported, {"awq"});
+  refuse(folder.path(), ErrorKind::bad_checkpoint, {"awq", "qweight"});
+  folder.put("config.json", R"({"quantization_config": {"quant_method": "bitsandbytes"}})");
+  refuse(folder.path(), ErrorKind::unsupported, {"quantization_config.quant_method", "bitsandbytes"});
 }
 
 // ---- GGUF architectures

@@ -40,9 +40,11 @@ class Application {
       case Rule::Kind::rename:
         return put(fill(rule_.to.front(), captures), std::move(recipe), name);
       case Rule::Kind::split:
+      case Rule::Kind::deal:
         return split_one(name, captures, std::move(recipe));
+      case Rule::Kind::unflatten:
+        return unflatten_one(name, std::move(recipe));
       case Rule::Kind::transpose:
-        require_dense(name, recipe->info(), false);
         if (recipe->info().shape.size() < 2)
           fail(ErrorKind::bad_checkpoint, "{}: {} has shape {}, expected two axes or more", what_, name,
                to_string(recipe->info().shape));
@@ -70,18 +72,37 @@ class Application {
   }
 
   void split_one(const std::string& name, const std::vector<Capture>& captures, RecipePtr recipe) {
-    const Shape shape = recipe->info().shape;
+    const WeightInfo info = recipe->info();
+    const int axes = static_cast<int>(info.shape.size()),
+              axis = rule_.axis < 0 ? rule_.axis + axes : rule_.axis;
+    if (axis < 0 || axis >= axes)
+      fail(ErrorKind::bad_checkpoint, "{}: {} has shape {}, without axis {}", what_, name,
+           to_string(info.shape), rule_.axis);
+    if (info.format && axis + 1 == axes)
+      fail(ErrorKind::bad_checkpoint, "{}: {} is quantised ({}) along that axis", what_, name,
+           info.stored_as);
+    const int rows = info.shape[static_cast<size_t>(axis)], count = static_cast<int>(rule_.to.size());
     std::vector<int> sizes = rule_.sizes;
-    if (shape.empty()) fail(ErrorKind::bad_checkpoint, "{}: {} is a scalar", what_, name);
-    const int count = static_cast<int>(rule_.to.size());
-    if (sizes.empty() && shape[0] % count == 0) sizes.assign(rule_.to.size(), shape[0] / count);
+    if (sizes.empty() && rows % count == 0) sizes.assign(rule_.to.size(), rows / count);
     int64_t total = 0;
     for (const int size : sizes) total += size;
-    if (sizes.empty() || total != shape[0])
-      fail(ErrorKind::bad_checkpoint, "{}: {} has shape {}, expected {} rows", what_, name, to_string(shape),
+    if (sizes.empty() || total != rows)
+      fail(ErrorKind::bad_checkpoint, "{}: {} has shape {}, expected {} rows", what_, name,
+           to_string(info.shape),
            sizes.empty() ? fmt::format("a multiple of {}", count) : std::to_string(total));
-    const auto parts = pieces(std::move(recipe), sizes, rule_.groups);
+    const auto parts = rule_.kind == Rule::Kind::deal ? dealt(std::move(recipe), axis, count)
+                       : axis == 0                    ? pieces(std::move(recipe), sizes, rule_.groups)
+                                                      : pieces_along(std::move(recipe), axis, sizes);
     for (size_t i = 0; i < parts.size(); ++i) put(fill(rule_.to[i], captures), parts[i], name);
+  }
+
+  void unflatten_one(const std::string& name, RecipePtr recipe) {
+    const WeightInfo info = recipe->info();
+    const int count = rule_.sizes.front();
+    if (info.shape.size() < (info.format ? 2u : 1u) || info.shape[0] % count != 0)
+      fail(ErrorKind::bad_checkpoint, "{}: {} has shape {}, expected a multiple of {} rows", what_, name,
+           to_string(info.shape), count);
+    put(name, unflattened(std::move(recipe), count), name);
   }
 
   void stack_all(const std::vector<std::pair<std::string, std::vector<Capture>>>& matched) {
@@ -154,7 +175,8 @@ Rule checked(Rule rule) {
     if (count_wildcards(rule.to.front(), '#') >= indices)
       bad("the target keeps the number that is stacked away");
   }
-  if (rule.kind == Rule::Kind::split) {
+  if (rule.kind == Rule::Kind::unflatten && rule.sizes.front() < 1) bad("no rows");
+  if (rule.kind == Rule::Kind::split || rule.kind == Rule::Kind::deal) {
     if (rule.to.empty()) bad("no pieces");
     if (!rule.sizes.empty() && rule.sizes.size() != rule.to.size()) bad("as many sizes as pieces are needed");
     for (const int size : rule.sizes)
@@ -176,10 +198,14 @@ std::string Rule::describe() const {
     case Kind::stack:
       return fmt::format("stack {} -> {}", from, fmt::join(to, ", "));
     case Kind::split:
-      return sizes.empty()
-                 ? fmt::format("split {} -> {}", from, fmt::join(to, ", "))
-                 : fmt::format("split {} -> {} by {}{}", from, fmt::join(to, ", "), fmt::join(sizes, ", "),
-                               groups == 1 ? "" : fmt::format(" in {} groups", groups));
+      return fmt::format("split {}{} -> {}{}{}", from, axis == 0 ? "" : fmt::format(" axis {}", axis),
+                         fmt::join(to, ", "),
+                         sizes.empty() ? "" : fmt::format(" by {}", fmt::join(sizes, ", ")),
+                         groups == 1 ? "" : fmt::format(" in {} groups", groups));
+    case Kind::deal:
+      return fmt::format("deal {} axis {} -> {}", from, axis, fmt::join(to, ", "));
+    case Kind::unflatten:
+      return fmt::format("unflatten {} by {}", from, fmt::join(sizes, ", "));
     case Kind::transpose:
       return fmt::format("transpose {}", from);
     case Kind::drop:
@@ -199,8 +225,32 @@ Rule stack(std::string from, std::string to) {
 Rule split(std::string from, std::vector<std::string> to, std::vector<int> sizes, int groups) {
   return checked({Rule::Kind::split, std::move(from), std::move(to), std::move(sizes), groups});
 }
+Rule split_axis(int axis, std::string from, std::vector<std::string> to, std::vector<int> sizes) {
+  return checked({Rule::Kind::split, std::move(from), std::move(to), std::move(sizes), 1, 0.0f, axis});
+}
+Rule deal(int axis, std::string from, std::vector<std::string> to) {
+  return checked({Rule::Kind::deal, std::move(from), std::move(to), {}, 1, 0.0f, axis});
+}
+Rule unflatten(std::string pattern, int count) {
+  return checked({Rule::Kind::unflatten, std::move(pattern), {}, {count}});
+}
+std::vector<Rule> heads_of_kv_b(int heads, int key_rows, int value_rows) {
+  return {unflatten("*.kv_b_proj.weight", heads),
+          split_axis(-2, "*.kv_b_proj.weight", {"*.key_rows.weight", "*.unembed_out.weight"},
+                     {key_rows, value_rows}),
+          transpose("*.key_rows.weight"), rename("*.key_rows.weight", "*.embed_q.weight")};
+}
 Rule transpose(std::string pattern) { return {Rule::Kind::transpose, std::move(pattern), {}, {}}; }
 Rule drop(std::string pattern) { return {Rule::Kind::drop, std::move(pattern), {}, {}}; }
+std::vector<Rule> drop_layers(const std::string& stem, int first, int count) {
+  std::vector<Rule> rules;
+  for (int i = 0; i < count; ++i) rules.push_back(drop(fmt::format("{}.{}.*", stem, first + i)));
+  return rules;
+}
+std::vector<Rule> operator+(std::vector<Rule> a, std::vector<Rule> b) {
+  a.insert(a.end(), std::make_move_iterator(b.begin()), std::make_move_iterator(b.end()));
+  return a;
+}
 Rule add_constant(std::string pattern, float constant) {
   return {Rule::Kind::add_constant, std::move(pattern), {}, {}, 1, constant};
 }

@@ -186,7 +186,7 @@ TEST(Rules, SplitHeadByHead) {
   EXPECT_THROW((void)split("a", {"x", "y"}, {3, 3}, 2), Error);  // a group's share would be half a row
 }
 
-TEST(Rules, TransposeDenseOnly) {
+TEST(Rules, TransposeGivesDenseValues) {
   auto source = memory();
   source->dense("a", numbers({2, 70, 33}));
   source->dense("v", numbers({3}));
@@ -199,10 +199,63 @@ TEST(Rules, TransposeDenseOnly) {
     for (int r = 0; r < 70; ++r)
       for (int c = 0; c < 33; ++c)
         ASSERT_EQ(w.data.data<float>()[b * 2310 + c * 70 + r], static_cast<float>(b * 2310 + r * 33 + c));
-  expect_error([&] { apply_rules(source, {transpose("q")}); }, ErrorKind::bad_checkpoint,
-               {"transpose q", "quantised"});
+  const auto turned = apply_rules(source, {transpose("q")});
+  EXPECT_EQ(turned->find("q")->shape, Shape({32, 2}));
+  EXPECT_FALSE(turned->find("q")->format);
+  array want = mx::contiguous(mx::transpose(dequantized(source->weights.at("q"), mx::float32)));
+  want.eval();
+  const Weight dense = turned->load("q");
+  EXPECT_EQ(dense.shape, Shape({32, 2}));
+  for (size_t i = 0; i < want.size(); ++i) ASSERT_EQ(dense.data.data<float>()[i], want.data<float>()[i]);
   expect_error([&] { apply_rules(source, {transpose("v")}); }, ErrorKind::bad_checkpoint,
                {"[3]", "two axes"});
+}
+
+TEST(Rules, SplitsAndDealsAnyAxis) {
+  auto source = memory();
+  source->dense("e.gate_up", numbers({2, 6, 3}));
+  source->dense("e.bias", numbers({2, 6}));
+  const auto cut = apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 4}), deal(-1, "e.bias", {"x", "y"})});
+  EXPECT_EQ(cut->find("a")->shape, Shape({2, 2, 3}));
+  EXPECT_EQ(cut->find("b")->shape, Shape({2, 4, 3}));
+  const Weight b = cut->load("b"), y = cut->load("y");
+  for (int e = 0; e < 2; ++e)
+    for (int r = 0; r < 4; ++r)
+      for (int c = 0; c < 3; ++c)
+        EXPECT_EQ(b.data.data<float>()[e * 12 + r * 3 + c], static_cast<float>(e * 18 + (r + 2) * 3 + c));
+  EXPECT_EQ(y.shape, Shape({2, 3}));
+  for (int i = 0; i < 6; ++i) EXPECT_EQ(y.data.data<float>()[i], static_cast<float>(i / 3 * 6 + i % 3 * 2 + 1));
+  const auto rows = apply_rules(source, {deal(-2, "e.gate_up", {"even", "odd"})});
+  EXPECT_EQ(rows->load("odd").data.data<float>()[0], 3.0f);
+  expect_error([&] { apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 3})}); },
+               ErrorKind::bad_checkpoint, {"axis -2", "5 rows", "[2, 6, 3]"});
+  expect_error([&] { apply_rules(source, {split_axis(-4, "e.gate_up", {"a", "b"})}); }, ErrorKind::bad_checkpoint,
+               {"without axis -4"});
+}
+
+TEST(Rules, HeadsOfKvB) {
+  auto source = memory();
+  source->dense("l.kv_b_proj.weight", numbers({2 * 5, 3}));  // 2 heads of 2 key rows and 3 value rows
+  source->quantised("q.kv_b_proj.weight", 2 * 5, 10);
+  const auto heads = apply_rules(source, heads_of_kv_b(2, 2, 3));
+  EXPECT_EQ(heads->find("l.embed_q.weight")->shape, Shape({2, 3, 2}));
+  EXPECT_EQ(heads->find("l.unembed_out.weight")->shape, Shape({2, 3, 3}));
+  const Weight keys = heads->load("l.embed_q.weight"), values = heads->load("l.unembed_out.weight");
+  for (int h = 0; h < 2; ++h)
+    for (int c = 0; c < 3; ++c) {
+      for (int r = 0; r < 2; ++r)
+        EXPECT_EQ(keys.data.data<float>()[h * 6 + c * 2 + r], static_cast<float>((h * 5 + r) * 3 + c));
+      for (int r = 0; r < 3; ++r)
+        EXPECT_EQ(values.data.data<float>()[h * 9 + r * 3 + c], static_cast<float>((h * 5 + 2 + r) * 3 + c));
+    }
+  // Values keep their planes; keys are turned and become dense.
+  EXPECT_TRUE(heads->find("q.unembed_out.weight")->format);
+  EXPECT_FALSE(heads->find("q.embed_q.weight")->format);
+  const Weight planes = heads->load("q.unembed_out.weight");
+  EXPECT_EQ(planes.shape, Shape({2, 3, 32}));
+  EXPECT_EQ(planes.scales->data<float>()[3], 10.0f + 5 + 2);
+  expect_error([&] { apply_rules(source, heads_of_kv_b(3, 2, 3)); }, ErrorKind::bad_checkpoint,
+               {"unflatten", "multiple of 3"});
 }
 
 TEST(Rules, AddConstant) {

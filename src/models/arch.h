@@ -25,6 +25,8 @@ class WeightRules {
  public:
   using Function = std::function<std::vector<Rule>(const Config&, const Source&)>;
   WeightRules() = default;
+  WeightRules(std::vector<Rule> rules)  // NOLINT(google-explicit-constructor)
+      : function_([list = std::move(rules)](const Config&, const Source&) { return list; }) {}
   WeightRules(std::initializer_list<Rule> rules)
       : function_([list = std::vector<Rule>(rules)](const Config&, const Source&) { return list; }) {}
   template <class F>

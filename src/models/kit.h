@@ -10,11 +10,14 @@
 #include "models/arch.h"          // IWYU pragma: export
 #include "models/decoder.h"       // IWYU pragma: export
 #include "models/encoder.h"       // IWYU pragma: export
+#include "models/pre_norm.h"      // IWYU pragma: export
 #include "models/wrapper.h"       // IWYU pragma: export
 #include "nn/attention.h"         // IWYU pragma: export
 #include "nn/dims.h"              // IWYU pragma: export
+#include "nn/glu.h"               // IWYU pragma: export
 #include "nn/layer_plan.h"        // IWYU pragma: export
 #include "nn/linear.h"            // IWYU pragma: export
+#include "nn/mla.h"               // IWYU pragma: export
 #include "nn/mlp.h"               // IWYU pragma: export
 #include "nn/moe.h"               // IWYU pragma: export
 #include "nn/norm.h"              // IWYU pragma: export

@@ -7,6 +7,7 @@
 #include <memory>
 #include <type_traits>
 #include <utility>
+#include <variant>
 
 #include "nn/linear.h"
 #include "nn/phases.h"
@@ -87,6 +88,10 @@ class Ffn {
       }
     };
   }
+  /// One of several parts, chosen by a layer's number.
+  template <class... Parts>
+  Ffn(std::variant<Parts...> one)  // NOLINT(google-explicit-constructor)
+      : Ffn(std::visit([](auto part) { return Ffn(std::move(part)); }, std::move(one))) {}
   array operator()(const array& x, const Residual& residual = std::nullopt) const {
     return call_(x, residual);
   }

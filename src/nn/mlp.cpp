@@ -24,10 +24,14 @@ Activation in_force(Activation activation) {
 }  // namespace
 
 GatedMlp::GatedMlp(const Weights& w, int hidden, int width, Activation activation, Bias bias,
-                   const GatedMlpNames& names)
-    : gate_up_(w.gated(names.gate, names.up, width, hidden, bias)),
-      down_(w.linear(names.down, hidden, width, bias)),
-      activation_(in_force(activation)) {}
+                   const GatedMlpNames& names, const std::optional<ClampedGlu>& clamp)
+    : activation_(in_force(activation)), clamp_(clamp) {
+  if (clamp)
+    both_ = w.fused({names.gate, names.up}, {width, width}, hidden, bias);
+  else
+    gate_up_ = w.gated(names.gate, names.up, width, hidden, bias);
+  down_ = w.linear(names.down, hidden, width, bias);
+}
 
 GatedMlp GatedMlp::from(const Config& config, const Weights& w, int hidden, Bias bias) {
   return GatedMlp(w, hidden, config.integer("intermediate_size", 1, kMaxWidth),
@@ -35,10 +39,12 @@ GatedMlp GatedMlp::from(const Config& config, const Weights& w, int hidden, Bias
 }
 
 array GatedMlp::operator()(const array& x, const Residual& residual) const {
+  if (clamp_) return down_(clamp_->halves(both_(x)), residual);
   return down_(gate_up_(x, activation_), residual);
 }
 
 bool GatedMlp::phases(PhaseList& list) const {
+  if (clamp_) return false;
   const auto residual = list.residual();
   return list.gated(gate_up_, activation_) && list.linear(down_, residual);
 }

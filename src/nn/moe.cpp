@@ -1,31 +1,223 @@
 #include "nn/moe.h"
 
+#include <limits>
+
+#include "base/error.h"
+#include "kernels/elementwise.h"
+#include "nn/dims.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
 
+namespace {
+
+/// The `count` largest of each row, best first.
+array best(const array& x, int count) {
+  const array order = mx::argsort(mx::negative(x), -1);
+  Shape stop = order.shape();
+  stop.back() = count;
+  return mx::astype(mx::slice(order, Shape(stop.size(), 0), stop), mx::int32);
+}
+
+array scaled(const array& x, float factor) { return factor == 1.0f ? x : mx::multiply(x, array(factor)); }
+
+}  // namespace
+
+MoeOptions MoeOptions::grouped(const Config& c, int default_groups, int default_kept) {
+  MoeOptions moe;
+  moe.experts = c.integer(c.has("n_routed_experts") ? "n_routed_experts" : "num_experts", 1, 4096);
+  moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts);
+  moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth);
+  moe.groups = c.integer("n_group", 1, moe.experts, default_groups);
+  moe.kept_groups = c.integer("topk_group", 1, moe.groups, default_kept);
+  moe.renormalize = c.get("norm_topk_prob", true);
+  moe.renorm_eps = 1e-20f;
+  moe.scale = c.get("routed_scaling_factor", 1.0f);
+  moe.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  moe.bank = "switch_mlp";
+  moe.scoring = Scoring::sigmoid;
+  moe.correction = "gate.e_score_correction_bias";
+  const long long shared =
+      static_cast<long long>(moe.width) *
+      c.integer(c.has("n_shared_experts") ? "n_shared_experts" : "num_shared_experts", 0, 1024, 1);
+  if (shared > kMaxWidth)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: n_shared_experts times moe_intermediate_size: expected at most {}, found {}", c.where(),
+         kMaxWidth, shared);
+  moe.shared.width = static_cast<int>(shared);
+  return moe;
+}
+
+std::vector<Rule> stack_experts() { return {stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*")}; }
+
+bool is_sparse(const Config& c, int layer, int layers, int first_default) {
+  const auto types = c.get<std::vector<std::string>>("mlp_layer_types", {});
+  if (types.empty()) {
+    const int first = c.integer("first_k_dense_replace", 0, kMaxLayers, first_default);
+    return layer >= first && layer % c.integer("moe_layer_freq", 1, kMaxLayers, 1) == 0;
+  }
+  if (static_cast<int>(types.size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: mlp_layer_types: expected {} entries, found {}", c.where(), layers,
+         types.size());
+  const std::string& type = types[static_cast<size_t>(layer)];
+  if (type != "sparse" && type != "dense")
+    fail(ErrorKind::bad_checkpoint, "{}: mlp_layer_types: expected dense or sparse, found \"{}\"", c.where(),
+         type);
+  return type == "sparse";
+}
+
+std::variant<SparseMoe, GatedMlp> sparse_or_dense(const Weights& mlp, const Config& c, int hidden,
+                                                  const MoeOptions& moe, bool sparse) {
+  if (sparse) return SparseMoe(mlp, hidden, moe);
+  return GatedMlp(mlp, hidden, c.integer("intermediate_size", 1, kMaxWidth), moe.activation);
+}
+
+Router::Router(const Weights& w, int hidden, const MoeOptions& options)
+    : gate_(w.linear(options.router, options.experts + options.zero_experts, hidden, options.router_bias)),
+      o_(options) {
+  const int all = o_.experts + o_.zero_experts;
+  if (!o_.correction.empty()) correction_ = w.tensor(o_.correction, {all});
+  if (o_.per_token > all || all % o_.groups != 0 || o_.kept_groups > o_.groups ||
+      o_.per_token > all / o_.groups * o_.kept_groups ||
+      (o_.groups > 1 && o_.group_score == GroupScore::best_two && all / o_.groups < 2))
+    fail(ErrorKind::bad_checkpoint,
+         "{}: {} of {} experts for each token from {} of {} groups: the numbers do not fit together",
+         w.path(), o_.per_token, all, o_.kept_groups, o_.groups);
+}
+
+array Router::scores(const array& logits) const {
+  switch (o_.scoring) {
+    case Scoring::softmax:
+      return mx::softmax(logits, std::vector<int>{-1}, /*precise=*/true);
+    case Scoring::sigmoid:
+      return kernels::activate(logits, Activation::sigmoid);
+    case Scoring::sqrt_softplus:
+      return mx::sqrt(kernels::activate(logits, Activation::softplus));
+    case Scoring::chosen_softmax:
+      break;
+  }
+  return logits;
+}
+
+/// Minus infinity in place of experts outside the best groups.
+array Router::eligible(const array& choice) const {
+  if (o_.groups == 1 || o_.kept_groups == o_.groups || fault("expert groups ignored")) return choice;
+  const int tokens = choice.shape(0), each = choice.shape(1) / o_.groups;
+  const array grouped = mx::reshape(choice, {tokens, o_.groups, each});
+  const array sorted = mx::sort(grouped, -1);
+  const auto column = [&](int i) {
+    return mx::squeeze(mx::slice(sorted, {0, 0, i}, {tokens, o_.groups, i + 1}), -1);
+  };
+  const array worth =
+      o_.group_score == GroupScore::best ? column(each - 1) : mx::add(column(each - 1), column(each - 2));
+  const array kept = best(worth, o_.kept_groups);
+  const array open = mx::put_along_axis(mx::zeros({tokens, o_.groups}, mx::bool_), kept,
+                                        mx::ones(kept.shape(), mx::bool_), 1);
+  const array masked =
+      mx::where(mx::expand_dims(open, -1), grouped, array(-std::numeric_limits<float>::infinity()));
+  return mx::reshape(masked, choice.shape());
+}
+
+std::pair<array, array> Router::operator()(const array& x) const {
+  // Along each token's own axis only: nothing here depends on the tokens beside it.
+  array logits = gate_(x);
+  if (o_.router_cap > 0.0f)
+    logits = scaled(kernels::activate(scaled(logits, 1.0f / o_.router_cap), Activation::tanh), o_.router_cap);
+  const array score = scores(logits);
+  const bool corrected = correction_ && !fault("correction bias dropped");
+  const array chosen = best(eligible(corrected ? mx::add(score, *correction_) : score), o_.per_token);
+  array weights = mx::take_along_axis(score, chosen, -1);
+  if (o_.scoring == Scoring::chosen_softmax)
+    weights = mx::softmax(weights, std::vector<int>{-1}, /*precise=*/true);
+  if (o_.renormalize != fault("expert weights renormalised wrongly")) {
+    array sum = mx::sum(weights, -1, /*keepdims=*/true);
+    if (o_.renorm_eps > 0.0f) sum = mx::add(sum, array(o_.renorm_eps));
+    if (o_.renorm_floor > 0.0f) sum = mx::maximum(sum, array(o_.renorm_floor));
+    weights = mx::divide(weights, sum);
+  }
+  if (fault("expert weights dropped")) weights = mx::ones_like(weights);
+  return {chosen, fault("routed scale dropped") ? weights : scaled(weights, o_.scale)};
+}
+
 SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options)
-    : router_(w.linear(options.router, options.experts, hidden)),
-      down_((w / options.bank).bank("down_proj", options.experts, hidden, options.width)),
-      gate_up_((w / options.bank).gated_bank("gate_proj", "up_proj", options.experts, options.width, hidden)),
-      per_token_(options.per_token),
-      renormalize_(options.renormalize),
-      activation_(options.activation) {}
+    : o_(options), router_(w, hidden, options) {
+  const Weights bank = w / o_.bank;
+  const bool plain = o_.gated && !o_.clamp && o_.expert_bias == Bias::none;
+  if (plain)
+    gate_up_ = bank.gated_bank("gate_proj", "up_proj", o_.experts, o_.width, hidden);
+  else if (o_.gated)
+    up_ = bank.fused_bank({"gate_proj", "up_proj"}, o_.experts, o_.width, hidden, o_.expert_bias);
+  else
+    up_ = bank.bank("up_proj", o_.experts, o_.width, hidden, o_.expert_bias);
+  down_ = bank.bank("down_proj", o_.experts, hidden, o_.width, o_.expert_bias);
+  if (o_.shared.width == 0) return;
+  shared_.emplace(w / o_.shared.name, hidden, o_.shared.width, o_.activation, Bias::as_stored,
+                  GatedMlpNames{}, o_.shared.clamp);
+  if (o_.shared.mix == SharedMix::gated)
+    shared_gate_ = w.linear(o_.shared.gate, 1, hidden, Bias::none);
+  else if (o_.shared.mix == SharedMix::coefficient)
+    shared_gate_ = w.linear(o_.shared.gate, 2, hidden, Bias::required);
+}
+
+array SparseMoe::experts(const array& x, const array& chosen) const {
+  const auto product = [&](const array& in, const Linear& bank) {
+    const array y = kernels::gather_matmul(in, bank.matrix, chosen);
+    return bank.bias && !fault("expert bias dropped") ? mx::add(y, mx::take(*bank.bias, chosen, 0)) : y;
+  };
+  const auto inner = [&] {
+    if (gate_up_.out > 0) return kernels::gather_gated_matmul(x, gate_up_.matrix, chosen, o_.activation);
+    const array y = product(x, up_);
+    if (!o_.gated) return kernels::activate(y, o_.activation);
+    if (o_.clamp) return o_.clamp->halves(y);
+    const auto parts = mx::split(y, 2, -1);
+    return mx::multiply(kernels::activate(parts[0], o_.activation), parts[1]);
+  };
+  return product(inner(), down_);
+}
+
+array SparseMoe::routed(const array& x, array chosen, array weights) const {
+  array identity = weights;  // the weight that an input keeps for itself
+  if (o_.zero_experts > 0) {
+    const array zero = mx::greater_equal(chosen, array(o_.experts));
+    identity = mx::sum(mx::where(zero, weights, array(0.0f)), -1, /*keepdims=*/true);
+    weights = mx::where(zero, array(0.0f), weights);
+    chosen = mx::where(zero, array(0), chosen);
+  }
+  const array factors = mx::expand_dims(weights, -1);
+  const array sum = o_.weighs_input && !fault("expert output weighed")
+                        ? mx::sum(experts(mx::multiply(mx::expand_dims(x, 1), factors), chosen), 1)
+                        : mx::sum(mx::multiply(experts(x, chosen), factors), 1);
+  if (o_.zero_experts == 0 || fault("zero experts dropped")) return sum;
+  return mx::add(sum, mx::multiply(x, identity));
+}
+
+array SparseMoe::joined(const array& x, const array& routed, const Residual& residual) const {
+  if (!shared_ || fault("shared experts dropped")) return residual ? mx::add(*residual, routed) : routed;
+  const auto plus = [&](const array& y) { return residual ? mx::add(*residual, y) : y; };
+  switch (o_.shared.mix) {
+    case SharedMix::sum:
+      return mx::add(routed, (*shared_)(x, residual));
+    case SharedMix::gated: {
+      const array opened = kernels::activate(shared_gate_(x), Activation::sigmoid);
+      return plus(mx::add(routed, mx::multiply((*shared_)(x), opened)));
+    }
+    case SharedMix::average:
+      return plus(scaled(mx::add(routed, (*shared_)(x)), 0.5f));
+    case SharedMix::coefficient:
+      break;
+  }
+  const auto parts = mx::split(mx::softmax(shared_gate_(x), std::vector<int>{-1}, /*precise=*/true), 2, -1);
+  return plus(mx::add(mx::multiply(routed, parts[0]), mx::multiply((*shared_)(x), parts[1])));
+}
+
+array SparseMoe::with(const array& x, const array& chosen, const array& weights,
+                      const Residual& residual) const {
+  return joined(x, routed(x, chosen, weights), residual);
+}
 
 array SparseMoe::operator()(const array& x, const Residual& residual) const {
-  // Along each token's own axis only: nothing here depends on the tokens beside it.
-  const array scores = mx::softmax(router_(x), std::vector<int>{-1}, /*precise=*/true);
-  const int tokens = scores.shape(0);
-  const array order = mx::argsort(mx::negative(scores), -1);
-  const array chosen = mx::astype(mx::slice(order, {0, 0}, {tokens, per_token_}), mx::int32);
-  array weights = mx::take_along_axis(scores, chosen, -1);
-  if (renormalize_ != fault("expert weights renormalised wrongly"))
-    weights = mx::divide(weights, mx::sum(weights, -1, /*keepdims=*/true));
-  if (fault("expert weights dropped")) weights = mx::ones_like(weights);
-  const array inner = kernels::gather_gated_matmul(x, gate_up_.matrix, chosen, activation_);
-  const array outer = kernels::gather_matmul(inner, down_.matrix, chosen);
-  const array sum = mx::sum(mx::multiply(outer, mx::expand_dims(weights, -1)), 1);
-  return residual ? mx::add(*residual, sum) : sum;
+  const auto [chosen, weights] = router_(x);
+  return with(x, chosen, weights, residual);
 }
 
 }  // namespace mlxcel

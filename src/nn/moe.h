@@ -1,14 +1,47 @@
-// Sparse mixture of experts: each token picks its experts; their weighted outputs are summed per token.
+// Sparse mixture of experts: each token picks its experts; their weighted outputs are summed per token, and
+// shared experts that every token passes may stand beside them.
 // Owner: value. Thread: model thread. Shapes: x [tokens, hidden] -> [tokens, hidden].
-// Reference: transformers Qwen3MoeSparseMoeBlock.
+// References: transformers' MoE blocks (Qwen3Moe, DeepseekV2, DeepseekV3, GptOss, Llama4, LongcatFlash).
 #pragma once
 
+#include <optional>
 #include <string>
+#include <utility>
+#include <variant>
+#include <vector>
 
+#include "checkpoint/config.h"
+#include "checkpoint/rules.h"
+#include "nn/glu.h"
 #include "nn/linear.h"
+#include "nn/mlp.h"
 #include "nn/weights.h"
 
 namespace mlxcel {
+
+enum class Scoring {
+  softmax,         // over all experts, then the best are chosen
+  chosen_softmax,  // the best logits are chosen, then a softmax over them
+  sigmoid,
+  sqrt_softplus,
+};
+
+enum class GroupScore { best, best_two };  // what a group of experts is worth: its maximum, or the sum of two
+
+enum class SharedMix {
+  sum,          // routed + shared
+  gated,        // routed + sigmoid(gate(x)) shared
+  coefficient,  // c[0] routed + c[1] shared, c = softmax(gate(x))
+  average,      // (routed + shared) / 2
+};
+
+struct SharedExperts {
+  int width = 0;  // 0: none
+  SharedMix mix = SharedMix::sum;
+  std::string name = "shared_experts";
+  std::string gate = {};  // gated: "<gate>.weight" [1, hidden]; coefficient: [2, hidden] and a bias
+  std::optional<ClampedGlu> clamp = {};
+};
 
 struct MoeOptions {
   int experts = 0;
@@ -18,19 +51,76 @@ struct MoeOptions {
   Activation activation = Activation::silu;
   std::string router = "gate";
   std::string bank = "experts";  // stacked: "<bank>.gate_proj.weight" [experts, width, hidden], …
+
+  Scoring scoring = Scoring::softmax;
+  Bias router_bias = Bias::none;
+  float router_cap = 0.0f;      // 0: none; else logits are cap * tanh(logits / cap)
+  std::string correction = {};  // a value per expert that takes part in the choice, not in the weights
+  float renorm_eps = 0.0f;      // added to the sum that divides
+  float renorm_floor = 0.0f;    // the least that divides
+  float scale = 1.0f;           // of the weights
+  int groups = 1;               // only the best `kept_groups` groups of experts are eligible
+  int kept_groups = 1;
+  GroupScore group_score = GroupScore::best_two;
+  int zero_experts = 0;       // further experts that give their input back
+  bool weighs_input = false;  // the weight multiplies what an expert reads, not what it gives
+
+  bool gated = true;  // false: down(activation(up(x)))
+  Bias expert_bias = Bias::none;
+  std::optional<ClampedGlu> clamp = {};  // in place of activation(gate) * up
+  SharedExperts shared = {};
+
+  /// Sigmoid scores with a correction bias and groups, as configs of DeepSeek-V3's line spell them:
+  /// n_routed_experts (num_experts), num_experts_per_tok, moe_intermediate_size, n_shared_experts
+  /// (num_shared_experts), n_group, topk_group, norm_topk_prob, routed_scaling_factor, hidden_act. Stacked
+  /// experts stand under "switch_mlp".
+  static MoeOptions grouped(const Config& config, int default_groups = 1, int default_kept = 1);
+};
+
+/// How to make those banks of numbered experts.
+std::vector<Rule> stack_experts();
+
+/// Dense are the layers that mlp_layer_types calls so; without that list those before first_k_dense_replace
+/// and those that moe_layer_freq skips.
+bool is_sparse(const Config& config, int layer, int layers, int first_default = 0);
+
+class Router {
+ public:
+  Router(const Weights& w, int hidden, const MoeOptions& options);
+  /// Experts [tokens, per_token] int32, and their weights.
+  std::pair<array, array> operator()(const array& x) const;
+
+ private:
+  array scores(const array& logits) const;
+  array eligible(const array& choice) const;
+
+  Linear gate_;
+  std::optional<array> correction_;
+  MoeOptions o_;
 };
 
 class SparseMoe {
  public:
   SparseMoe(const Weights& w, int hidden, const MoeOptions& options);
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
+  /// The same with a choice made elsewhere.
+  array with(const array& x, const array& chosen, const array& weights, const Residual& residual) const;
 
  private:
-  Linear router_, down_;
-  GatedLinear gate_up_;
-  int per_token_;
-  bool renormalize_;
-  Activation activation_;
+  array experts(const array& x, const array& chosen) const;
+  array routed(const array& x, array chosen, array weights) const;
+  array joined(const array& x, const array& routed, const Residual& residual) const;
+
+  MoeOptions o_;
+  Router router_;
+  GatedLinear gate_up_;  // gated, no biases, no clamp
+  Linear up_, down_;     // up_: up alone, or gate then up
+  std::optional<GatedMlp> shared_;
+  Linear shared_gate_;
 };
+
+/// Experts in sparse layers, the usual MLP of intermediate_size in dense ones, under `mlp`.
+std::variant<SparseMoe, GatedMlp> sparse_or_dense(const Weights& mlp, const Config& config, int hidden,
+                                                  const MoeOptions& moe, bool sparse);
 
 }  // namespace mlxcel

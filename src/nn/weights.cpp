@@ -1,5 +1,6 @@
 #include "nn/weights.h"
 
+#include <fmt/ranges.h>
 #include <mlx/transforms.h>
 
 #include <algorithm>
@@ -215,12 +216,33 @@ GatedLinear Weights::gated(std::string_view gate, std::string_view up, int out, 
   return linear;
 }
 
-Linear Weights::bank(std::string_view name, int experts, int out, int in) const {
-  Linear linear{.matrix = {}, .bias = {}, .out = out, .in = in};
-  if (const auto weight = take(full(name) + ".weight", {experts, out, in})) {
-    linear.matrix = kernels::Matrix::concatenated({&*weight, 1});
+Linear Weights::bank(std::string_view name, int experts, int out, int in, Bias bias) const {
+  return fused_bank({std::string(name)}, experts, out, in, bias);
+}
+
+Linear Weights::fused_bank(const std::vector<std::string>& names, int experts, int out, int in,
+                           Bias bias) const {
+  Linear linear{.matrix = {}, .bias = {}, .out = out * static_cast<int>(names.size()), .in = in};
+  std::vector<Weight> weights;
+  std::vector<array> biases;
+  const bool record = books_->mode == Books::Mode::record;
+  for (const std::string& name : names) {
+    const std::string base = full(name);
+    if (auto weight = take(base + ".weight", {experts, out, in})) weights.push_back(std::move(*weight));
+    if (bias == Bias::none || (bias == Bias::as_stored && (record || !books_->source->find(base + ".bias"))))
+      continue;
+    if (const auto weight = take(base + ".bias", {experts, out})) biases.push_back(to_float32(*weight));
+  }
+  if (weights.size() == names.size()) {
+    linear.matrix = kernels::Matrix::concatenated(weights);
     hold(linear.matrix.bytes());
   }
+  if (biases.empty()) return linear;
+  if (biases.size() != names.size())
+    fail(ErrorKind::bad_checkpoint, "{}: some of {} have a bias, some have none", path_, fmt::join(names, ", "));
+  linear.bias = biases.size() == 1 ? biases[0] : mx::contiguous(mx::concatenate(biases, 1));
+  linear.bias->eval();
+  hold(linear.bias->nbytes());
   return linear;
 }
 

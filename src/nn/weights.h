@@ -67,8 +67,11 @@ class Weights {
   /// A gate and an up projection that share their input.
   GatedLinear gated(std::string_view gate, std::string_view up, int out, int in,
                     Bias bias = Bias::as_stored) const;
-  /// Experts: "<name>.weight" [experts, out, in], and the same with gate and up.
-  Linear bank(std::string_view name, int experts, int out, int in) const;
+  /// Experts: "<name>.weight" [experts, out, in] and "<name>.bias" [experts, out]; several that read the same
+  /// input as one; and the same with gate and up.
+  Linear bank(std::string_view name, int experts, int out, int in, Bias bias = Bias::none) const;
+  Linear fused_bank(const std::vector<std::string>& names, int experts, int out, int in,
+                    Bias bias = Bias::none) const;
   GatedLinear gated_bank(std::string_view gate, std::string_view up, int experts, int out, int in) const;
   Embedding embedding(std::string_view name, int rows, int width, float scale = 1.0f) const;
   RmsNorm rms_norm(std::string_view name, int width, float eps, float offset = 0.0f) const;

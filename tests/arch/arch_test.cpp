@@ -223,7 +223,12 @@ TEST_P(ArchTest, each_kv_type_is_as_sure_as_it_is_wide) {
   };
   for (const Type& type : {Type{mx::float16, "f16", 0.05f}, Type{mx::bfloat16, "bf16", 0.4f}}) {
     const Rows whole = run(*model, tokens, {}, type.dtype);
-    EXPECT_LE(distance(wide, whole), type.tolerance) << type.name;
+    // A choice of experts may hang on the rounding, and then a token's answer is another one.
+    const bool chooses = entry().arch.tiny.find("experts") != std::string::npos;
+    size_t beyond = 0;
+    for (size_t i = 0; i < wide.size(); ++i)
+      beyond += distance({wide[i]}, {whole[i]}) > type.tolerance ? 1 : 0;
+    EXPECT_LE(beyond, chooses ? wide.size() / 4 : 0) << type.name << ": " << distance(wide, whole);
     EXPECT_NE(wide, whole) << type.name << " was not in force";
     expect_same(whole, run(*model, tokens, {13, 1, 1, 20}, type.dtype),
                 fmt::format("{} in chunks", type.name));

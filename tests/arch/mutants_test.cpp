@@ -44,6 +44,11 @@ const Families kRotated = joined(kGated, {"qwen3_5", "lfm2", "starcoder2", "gpt_
 const Families kDecoders = joined(kGated, {"starcoder2", "gpt_neox", "phi", "apertus", "nemotron", "nanochat", "gpt2", "gpt_bigcode"});
 const Families kWindowed = {"llama",   "qwen2", "gemma3_text", "phi3",       "gemma2",       "smollm3", "ministral3",
                             "olmo3", "cohere2", "exaone4",     "starcoder2", "muse_glimmer"};
+const std::vector<std::string> kSparse = {"gpt_oss",   "mixtral",      "qwen2_moe",  "deepseek_v2",  "deepseek_v3",
+                                          "glm4_moe",  "glm4_moe_lite", "dots1",      "solar_open",   "ernie4_5_moe",
+                                          "exaone_moe", "deepseek",     "bailing_moe", "mellum",       "klear",
+                                          "longcat_flash"};
+const std::vector<std::string> kLatent = {"deepseek_v2", "deepseek_v3", "glm4_moe_lite", "youtu_llm", "longcat_flash"};
 
 const std::vector<Mutant>& mutants() {
   static const std::vector<Mutant> list = {
@@ -88,6 +93,29 @@ const std::vector<Mutant>& mutants() {
       {"layer norm bias dropped", {"gpt2", "bert", "starcoder2", "stablelm", "gpt_neox", "phi", "nemotron"}},
       {"layer norm as rms norm", {"gpt2", "bert", "olmo", "cohere", "starcoder2", "stablelm", "gpt_neox"}},
       {"learned positions shifted", {"gpt2", "bert", "gpt_bigcode"}},
+      {"rope left out", kSparse},
+      {"score scale dropped", kSparse},
+      {"correction bias dropped",
+       {"deepseek_v3", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open", "exaone_moe", "bailing_moe", "ernie4_5_moe",
+        "klear", "longcat_flash"}},
+      {"routed scale dropped",
+       {"deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open", "exaone_moe", "bailing_moe",
+        "longcat_flash"}},
+      {"expert groups ignored",
+       {"deepseek_v2", "deepseek_v3", "glm4_moe", "dots1", "solar_open", "exaone_moe", "bailing_moe"}},
+      {"shared experts dropped",
+       {"qwen2_moe", "deepseek", "deepseek_v2", "deepseek_v3", "glm4_moe", "glm4_moe_lite", "dots1", "solar_open",
+        "exaone_moe", "bailing_moe", "ernie4_5_moe", "klear"}},
+      {"expert weights dropped", kSparse},
+      {"expert weights renormalised wrongly", {"qwen2_moe", "mellum", "glm4_moe", "klear", "deepseek_v2"}},
+      {"expert bias dropped", {"gpt_oss"}},
+      {"clamp left out", {"gpt_oss"}},
+      {"zero experts dropped", {"longcat_flash"}},
+      {"mscale dropped", {"deepseek_v2", "deepseek_v3"}},
+      {"rope left out", kLatent},
+      {"rope pairs the other way", kLatent},
+      {"score scale dropped", kLatent},
+      {"window ignored", {"gpt_oss", "mixtral", "qwen2_moe", "dots1", "exaone_moe", "mellum"}},
       {"expert weights renormalised wrongly", {"qwen3_moe"}},
       {"expert weights dropped", {"qwen3_moe"}},
       {"gated norm over the full width", {"mamba2", "falcon_h1", "granitemoehybrid", "nemotron_h"}},
@@ -140,7 +168,7 @@ std::vector<size_t> indices() {
   return list;
 }
 INSTANTIATE_TEST_SUITE_P(Each, MutantTest, ::testing::ValuesIn(indices()), [](const auto& parameter) {
-  std::string name = mutants()[parameter.param].fault;
+  std::string name = fmt::format("{}_{}", mutants()[parameter.param].fault, parameter.param);
   std::replace(name.begin(), name.end(), ' ', '_');
   return name;
 });

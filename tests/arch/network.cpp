@@ -115,8 +115,8 @@ class Quantised : public Wrapped {
       : Wrapped(std::move(source)), format_{QuantMode::affine, 4, group} {}
 
   bool covers(const std::string& name, const Shape& shape) const {
-    return shape.size() == 2 && shape.back() % format_.group_size == 0 &&
-           module_of(name).find("conv") == std::string::npos;
+    return (shape.size() == 2 || shape.size() == 3) && shape.back() % format_.group_size == 0 &&
+           module_of(name).find("conv") == std::string::npos && !name.ends_with("bias");
   }
   std::optional<WeightInfo> find(const std::string& name) const override {
     auto info = source_->find(name);

@@ -82,11 +82,7 @@ std::string to_string(const QuantFormat& format) {
 QuantMap QuantMap::from(const Config& config) {
   const Config own = config.child("quantization");
   const Config foreign = config.child("quantization_config");
-  if (own.empty() && foreign.has("quant_method"))
-    fail(ErrorKind::unsupported,
-         "{}: quantization_config.quant_method \"{}\" is not supported; use an MLX-quantised or unquantised "
-         "export",
-         config.where(), foreign.get<std::string>("quant_method"));
+  if (own.empty() && foreign.has("quant_method")) return {};  // another quantiser's: foreign.h
   const Config& block = own.empty() ? foreign : own;
   const char* field = own.empty() ? "quantization_config" : "quantization";
 

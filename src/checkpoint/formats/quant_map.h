@@ -1,6 +1,6 @@
 // The quantisation a config.json declares: a default and entries per module. It settles what shapes leave
 // open; where the two disagree the shapes win and a warning says so.
-// Thread: any, immutable. Failure: bad_checkpoint naming the field; unsupported for foreign methods.
+// Thread: any, immutable. Failure: bad_checkpoint naming the field.
 #pragma once
 
 #include <map>

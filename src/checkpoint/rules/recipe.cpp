@@ -141,6 +141,91 @@ class SpreadPiece final : public Recipe {
   int begin_, count_, groups_;
 };
 
+/// `count` entries of an axis from `first` on, `step` apart.
+struct Entries {
+  int axis, first, step, count;
+
+  array of(const array& from) const {
+    Shape shape = from.shape();
+    const auto at = static_cast<size_t>(axis);
+    size_t outer = 1, inner = from.itemsize();
+    for (size_t i = 0; i < at; ++i) outer *= static_cast<size_t>(shape[i]);
+    for (size_t i = at + 1; i < shape.size(); ++i) inner *= static_cast<size_t>(shape[i]);
+    const auto all = static_cast<size_t>(shape[at]);
+    shape[at] = count;
+    array out = allocated(shape, from.dtype());
+    std::byte* to = mutable_bytes(out);
+    const std::byte* source = bytes_of(from);
+    for (size_t o = 0; o < outer; ++o)
+      for (int i = 0; i < count; ++i, to += inner)
+        std::memcpy(to, source + (o * all + static_cast<size_t>(first + i * step)) * inner, inner);
+    return out;
+  }
+};
+
+class Picked final : public Recipe {
+ public:
+  Picked(RecipePtr whole, const Entries& entries) : whole_(std::move(whole)), entries_(entries) {}
+  WeightInfo info() const override {
+    WeightInfo info = whole_->info();
+    int& rows = info.shape[static_cast<size_t>(entries_.axis)];
+    info.bytes = info.bytes / static_cast<size_t>(std::max(rows, 1)) * static_cast<size_t>(entries_.count);
+    rows = entries_.count;
+    return info;
+  }
+  Weight load() override {
+    Weight out = whole_->load();
+    out.shape[static_cast<size_t>(entries_.axis)] = entries_.count;
+    out.data = entries_.of(out.data);
+    if (out.scales) out.scales = entries_.of(*out.scales);
+    if (out.biases) out.biases = entries_.of(*out.biases);
+    return out;
+  }
+
+ private:
+  RecipePtr whole_;
+  Entries entries_;
+};
+
+Shape led_by(int count, const Shape& shape) {
+  Shape led{count, shape[0] / count};
+  for (size_t i = 1; i < shape.size(); ++i) led.push_back(shape[i]);
+  return led;
+}
+
+class Unflattened final : public Recipe {
+ public:
+  Unflattened(RecipePtr whole, int count) : whole_(std::move(whole)), count_(count) {}
+  WeightInfo info() const override {
+    WeightInfo info = whole_->info();
+    info.shape = led_by(count_, info.shape);
+    return info;
+  }
+  Weight load() override {
+    Weight out = whole_->load();
+    const auto view = [&](const array& plane) {
+      auto owner = std::make_shared<array>(plane);
+      std::byte* data = mutable_bytes(*owner);
+      return external(data, led_by(count_, plane.shape()), plane.dtype(), owner);
+    };
+    out.shape = led_by(count_, out.shape);
+    out.data = view(out.data);
+    if (out.scales) out.scales = view(*out.scales);
+    if (out.biases) out.biases = view(*out.biases);
+    return out;
+  }
+
+ private:
+  RecipePtr whole_;
+  int count_;
+};
+
+/// What a quantised weight's values are held in once they are dense.
+mx::Dtype dense_dtype(const WeightInfo& info) {
+  if (!info.format) return info.dtype;
+  return info.format->mode == QuantMode::affine ? info.dtype : mx::bfloat16;
+}
+
 Shape swapped(Shape shape) {
   std::swap(shape[shape.size() - 1], shape[shape.size() - 2]);
   return shape;
@@ -163,10 +248,21 @@ class Transposed final : public Recipe {
   WeightInfo info() const override {
     WeightInfo info = dense_->info();
     info.shape = swapped(info.shape);
+    if (!info.format) return info;
+    info.dtype = dense_dtype(info);
+    info.format.reset();
+    info.stored_as = info.dtype == mx::float32 ? "F32" : info.dtype == mx::float16 ? "F16" : "BF16";
+    info.bytes = mx::size_of(info.dtype);
+    for (const int n : info.shape) info.bytes *= static_cast<size_t>(n);
     return info;
   }
   Weight load() override {
     Weight from = dense_->load();
+    if (from.format) {
+      array values = mx::contiguous(dequantized(from, dense_dtype(dense_->info())));
+      values.eval();
+      from = {from.name, from.shape, values, {}, {}, {}};
+    }
     const int rows = from.shape[from.shape.size() - 2], columns = from.shape[from.shape.size() - 1];
     array out = allocated(swapped(from.shape), from.data.dtype());
     const size_t matrix = static_cast<size_t>(rows) * static_cast<size_t>(columns) * from.data.itemsize();
@@ -272,6 +368,28 @@ std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes, in
     begin += size / groups;
   }
   return out;
+}
+
+std::vector<RecipePtr> pieces_along(RecipePtr whole, int axis, const std::vector<int>& sizes) {
+  std::vector<RecipePtr> out;
+  int first = 0;
+  for (const int size : sizes) {
+    out.push_back(std::make_shared<Picked>(whole, Entries{axis, first, 1, size}));
+    first += size;
+  }
+  return out;
+}
+
+std::vector<RecipePtr> dealt(RecipePtr whole, int axis, int count) {
+  const int each = whole->info().shape[static_cast<size_t>(axis)] / count;
+  std::vector<RecipePtr> out;
+  for (int i = 0; i < count; ++i)
+    out.push_back(std::make_shared<Picked>(whole, Entries{axis, i, count, each}));
+  return out;
+}
+
+RecipePtr unflattened(RecipePtr whole, int count) {
+  return std::make_shared<Unflattened>(std::move(whole), count);
 }
 
 RecipePtr transposed(RecipePtr dense) { return std::make_shared<Transposed>(std::move(dense)); }

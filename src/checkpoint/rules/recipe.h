@@ -24,7 +24,14 @@ RecipePtr stacked(std::vector<RecipePtr> parts, const std::vector<std::string>& 
                   const std::string& what);
 /// `sizes` are those of whole pieces; each is spread evenly over `groups` runs of the whole's axis 0.
 std::vector<RecipePtr> pieces(RecipePtr whole, const std::vector<int>& sizes, int groups = 1);
-RecipePtr transposed(RecipePtr dense);
+/// The same along any axis (of planes: not the last).
+std::vector<RecipePtr> pieces_along(RecipePtr whole, int axis, const std::vector<int>& sizes);
+/// Entries i, i + count, i + 2 count, … for each i < count.
+std::vector<RecipePtr> dealt(RecipePtr whole, int axis, int count);
+/// [count * n, …] as [count, n, …].
+RecipePtr unflattened(RecipePtr whole, int count);
+/// The last two axes swapped; a quantised weight becomes dense, in 16 bits where its scales are.
+RecipePtr transposed(RecipePtr whole);
 RecipePtr shifted(RecipePtr dense, float constant);
 
 }  // namespace mlxcel

@@ -1,0 +1,70 @@
+// ERNIE 4.5 with experts: interleaved rotation; softmax scores chosen with a correction bias, their sum kept
+// from zero. Reference: transformers Ernie4_5_MoeForCausalLM.
+#include "models/kit.h"
+
+namespace mlxcel {
+
+namespace {
+
+MoeOptions experts(const Config& c) {
+  MoeOptions moe;
+  moe.experts = c.integer("moe_num_experts", 1, 4096, 64);
+  moe.per_token = c.integer("moe_k", 1, moe.experts, 6);
+  moe.width = c.integer("moe_intermediate_size", 1, 1 << 16, 1536);
+  moe.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  const auto gate = c.get<std::string>("moe_gate_act", "softmax");
+  if (gate != "softmax" && gate != "sigmoid")
+    fail(ErrorKind::unsupported, "{}: moe_gate_act \"{}\": expected softmax or sigmoid", c.where(), gate);
+  moe.scoring = gate == "softmax" ? Scoring::softmax : Scoring::sigmoid;
+  moe.correction = "moe_statics.e_score_correction_bias";
+  moe.renormalize = true;
+  moe.renorm_floor = c.get("moe_norm_min", 1e-12f);
+  moe.bank = "switch_mlp";
+  moe.shared.width = moe.width * c.integer("moe_num_shared_experts", 0, 16, 2);
+  return moe;
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const auto moe = experts(c);
+  const auto rope = Rope::from(c, d, {.theta = 500000.0f, .interleaved = true});
+  const Bias bias = bias_if(c.get("use_bias", false));
+  const int first = c.integer("moe_layer_start_index", 0, kMaxLayers, 1);
+  const int interval = c.integer("moe_layer_interval", 1, kMaxLayers, 1);
+  // -1 stands for the last layer, and integers of configs have no sign.
+  const float end = c.get("moe_layer_end_index", -1.0f);
+  const int last = end < 0.0f ? d.layers - 1 : c.integer("moe_layer_end_index", 0, kMaxLayers);
+
+  return pre_norm_decoder(c, w, d, epsilon(c, "rms_norm_eps", 1e-5f),
+                          {.mixer =
+                               [&](int, const Weights& layer) {
+                                 return Attention(layer / "self_attn", d,
+                                                  {.rope = rope, .qkv_bias = bias, .out_bias = bias});
+                               },
+                           .ffn =
+                               [&](int i, const Weights& layer) {
+                                 const bool sparse = (i + 1) % interval == 0 && i >= first && i <= last;
+                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe, sparse);
+                               }},
+                          true);
+}
+
+}  // namespace
+
+Arch arch_ernie4_5_moe() {
+  return {
+      .model_types = {"ernie4_5_moe", "ernie4.5_moe"},
+      .gguf = {"ernie4_5-moe"},
+      .reference = "transformers Ernie4_5_MoeForCausalLM",
+      .build = build,
+      .weights = std::vector<Rule>{drop("*.mtp_*"), drop("mtp_*")} + stack_experts(),
+      .tiny =
+          R"({"model_type": "ernie4_5_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
+              "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
+              "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+              "use_bias": true, "moe_num_experts": 5, "moe_k": 3, "moe_intermediate_size": 64,
+              "moe_num_shared_experts": 2, "moe_layer_start_index": 1, "moe_layer_end_index": 2,
+              "moe_layer_interval": 1, "moe_norm_min": 1e-12, "tie_word_embeddings": false})"};
+}
+
+}  // namespace mlxcel

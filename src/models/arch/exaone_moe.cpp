@@ -1,0 +1,64 @@
+// EXAONE MoE: windows on most layers, no rotation on the others; DeepSeek-V3's experts. Reference:
+// transformers ExaoneMoeForCausalLM.
+#include "models/kit.h"
+
+namespace mlxcel {
+
+namespace {
+
+/// "LLLG": a letter for each layer of a period; or the period, of which the last layer is global.
+bool is_local(const Config& c, int i) {
+  if (!c.is_string("sliding_window_pattern"))
+    return (i + 1) % c.integer("sliding_window_pattern", 1, kMaxLayers, 4) != 0;
+  const auto pattern = c.get<std::string>("sliding_window_pattern");
+  if (pattern.empty() || pattern.find_first_not_of("LG") != std::string::npos)
+    fail(ErrorKind::bad_checkpoint, "{}: sliding_window_pattern \"{}\": expected letters L and G", c.where(),
+         pattern);
+  return pattern[static_cast<size_t>(i) % pattern.size()] == 'L';
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
+  const auto moe = MoeOptions::grouped(c);
+  const auto rope = Rope::from(c, d);
+  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return window > 0 && is_local(c, i); });
+
+  return pre_norm_decoder(
+      c, w, d, eps,
+      {.mixer =
+           [&](int i, const Weights& layer) {
+             return Attention(layer / "self_attn", d,
+                              {.rope = window == 0 || plan.sliding(i) ? std::optional(rope) : std::nullopt,
+                               .qk_norm = HeadNormOptions{.eps = eps},
+                               .window = plan.window(i),
+                               .qkv_bias = Bias::none,
+                               .out_bias = Bias::none});
+           },
+       .ffn =
+           [&](int i, const Weights& layer) {
+             return sparse_or_dense(layer / "mlp", c, d.hidden, moe, is_sparse(c, i, d.layers, 1));
+           }});
+}
+
+}  // namespace
+
+Arch arch_exaone_moe() {
+  return {
+      .model_types = {"exaone_moe"},
+      .gguf = {"exaone-moe"},
+      .reference = "transformers ExaoneMoeForCausalLM",
+      .build = build,
+      .weights = std::vector<Rule>{drop("mtp.*"), rename("*.mlp.e_score_correction_bias",
+                                                         "*.mlp.gate.e_score_correction_bias")} +
+                 stack_experts(),
+      .tiny = R"({"model_type": "exaone_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
+              "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
+              "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
+              "sliding_window": 8, "sliding_window_pattern": "LGL", "first_k_dense_replace": 1, "num_experts": 8,
+              "num_shared_experts": 1, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_group": 2,
+              "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 2.5, "tie_word_embeddings": false})"};
+}
+
+}  // namespace mlxcel
