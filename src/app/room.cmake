@@ -7,6 +7,7 @@ if(EXISTS ${dir}/server_main.cpp)
   set_target_properties(mlxcel-server PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
 endif()
 set_target_properties(mlxcel PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${CMAKE_BINARY_DIR}/bin)
-# Every file here reads flags and prints JSON: their headers are compiled once, and nothing is worth -O3.
-target_precompile_headers(mlxcel_app PRIVATE <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h> <fmt/ranges.h>)
+# Nearly every file here reads flags, prints JSON and knows the engine: those headers are compiled once, and nothing
+# is worth -O3.
+target_precompile_headers(mlxcel_app PRIVATE ${CMAKE_SOURCE_DIR}/src/engine/engine.h <CLI/CLI.hpp> <nlohmann/json.hpp> <fmt/format.h> <fmt/ranges.h>)
 target_compile_options(mlxcel_app PRIVATE $<$<CONFIG:Release>:-O1>)
