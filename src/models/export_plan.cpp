@@ -180,7 +180,7 @@ ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& option
   for (const std::string& name : names) {
     if (name.ends_with("rotary_emb.inv_freq")) continue;
     if (tied && name == "lm_head.weight") {
-      plan.warnings.push_back("lm_head.weight: left out, the embedding is the head (tie_word_embeddings)");
+      plan.warnings.emplace_back("lm_head.weight: left out, the embedding is the head (tie_word_embeddings)");
       continue;
     }
     const WeightInfo info = *plan.source->find(name);
@@ -233,7 +233,7 @@ ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& option
   if (!unused.empty())
     fail(ErrorKind::invalid_request, "{}: matches no weight matrix of this model", *unused.begin());
   if (requantised)
-    plan.warnings.push_back("the source is quantised already: its values are expanded and rounded a second time");
+    plan.warnings.emplace_back("the source is quantised already: its values are expanded and rounded a second time");
   if (plan.parameters > 0)
     plan.bits_per_weight = 8.0 * static_cast<double>(plan.bytes) / static_cast<double>(plan.parameters);
   return plan;
