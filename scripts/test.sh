@@ -28,6 +28,7 @@ scripts/setup.sh cpu
 step "fetching the default model (98 MB, once)"
 scripts/fetch_model.sh >/dev/null || step "the default model could not be fetched; its tests will skip"
 tests/real/fetch.sh >/dev/null || step "the embedding model could not be fetched; its tests will skip"
+tests/real/fetch_tokenizers.sh >/dev/null || step "the vocabularies could not be fetched; their tests will skip"
 
 run() {  # run STAGE NAME=COMMAND...
   local stage=$1

@@ -156,9 +156,9 @@ int quantize_command(int argc, char** argv) {
   if (checkpoint.gguf) {
     try {
       options.files = tokenizer_files(*checkpoint.gguf);
-    } catch (const Error& error) {
+    } catch (const Error& fault) {
       fmt::print(stderr, "warning: no tokenizer is written: {}; copy tokenizer.json and tokenizer_config.json from the "
-                         "original repository\n", error.what());
+                         "original repository\n", fault.what());
     }
   }
   const ExportPlan plan = plan_export(checkpoint, options);
