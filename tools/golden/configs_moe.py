@@ -319,12 +319,12 @@ CASES = {
         "mutants": [{"norm_topk_prob": True}, {"sliding_window": 4}, {"num_experts_per_tok": 2}],
     },
     # Klear ----------------------------------------------------------------------------------------------
-    "klear-published": {
+    "Klear-published": {
         "config": {**KLEAR}, "oracle": "mlx",
         "layout": lambda saved, config: numbered_experts(saved),
         "mutants": [{"norm_topk_prob": False}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}],
     },
-    "klear-stacked": {
+    "Klear-stacked": {
         "config": {**KLEAR, "norm_topk_prob": False, "decoder_sparse_step": 2, "mlp_only_layers": [], "n_shared_experts": 1,
                    "attention_bias": False, "num_key_value_heads": 6, "num_hidden_layers": 4, "rms_norm_eps": 0.02},
         "oracle": "mlx",
