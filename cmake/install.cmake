@@ -36,6 +36,8 @@ if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
   endif()
 endif()
 
+# A package holds the programs; whoever packs has built them, and need not build the tests.
+set(CMAKE_SKIP_INSTALL_ALL_DEPENDENCY TRUE)
 set(CPACK_PACKAGE_NAME mlxcel)
 set(CPACK_PACKAGE_VENDOR "mlxcel")
 set(CPACK_PACKAGE_CONTACT "The mlxcel authors <mlxcel@localhost>")

@@ -80,6 +80,7 @@ double run_once(Engine& engine, const Test& test, int prompt) {
       request.prompt.push_back(static_cast<TokenId>((1000003LL * (row + 1) + 31337LL * salt + 7919LL * i) % vocab));
     request.max_tokens = test.generated > 0 ? test.generated + (test.prompt > 0 ? 0 : 1) : 0;
     request.ignore_eos = true;
+    request.cache_prompt = false;
     request.sampling.seed = 1;
     engine.submit(std::move(request), [shared, batch = test.batch, first = true](Event event) mutable {
       const std::lock_guard lock(shared->mutex);

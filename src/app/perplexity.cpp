@@ -34,6 +34,7 @@ std::vector<std::vector<float>> score(Engine& engine, const std::vector<std::vec
     request.prompt = windows[i];
     request.max_tokens = 0;
     request.prompt_logprobs = true;
+    request.cache_prompt = false;
     request.sampling.logprobs = 0;
     request.route = "cli";
     engine.submit(std::move(request), [shared, i](Event event) {

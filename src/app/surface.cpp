@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
+#include "app/flags/flag.h"
 #include "app/options.h"
 #include "base/file.h"
 
@@ -47,6 +48,22 @@ FlagInfo flag_of(const CLI::Option& option) {
   flag.group = option.get_group() == "Options" ? "" : option.get_group();
   flag.about = option.get_description();
   flag.hidden = option.get_group().empty();
+  return flag;
+}
+
+/// The server reads its flags from a table of its own.
+FlagInfo flag_of(const Flag& row) {
+  FlagInfo flag;
+  for (const auto& [spelling, on] : row.spellings()) {
+    const bool full = spelling.starts_with("--");
+    (full ? flag.longs : flag.shorts).push_back(spelling.substr(full ? 2 : 1));
+  }
+  flag.env = row.env.substr(0, row.env.find(','));
+  flag.value = row.kind == Flag::Kind::toggle ? "none" : row.kind == Flag::Kind::list ? "list" : "one";
+  flag.type = row.type;
+  flag.group = row.group;
+  flag.about = row.help;
+  flag.hidden = row.group.empty();
   return flag;
 }
 
@@ -194,7 +211,7 @@ std::string fish(const std::vector<CommandInfo>& commands) {
     for (const FlagInfo& flag : command.flags) {
       if (flag.hidden) continue;
       out += when;
-      for (const auto& name : flag.shorts) out += " -s " + name;
+      for (const auto& name : flag.shorts) out += (name.size() == 1 ? " -s " : " -o ") + name;
       for (const auto& name : flag.longs) out += " -l " + name;
       if (flag.value != "none") out += " -r";
       if (!flag.choices.empty()) out += " -a " + single_quoted(fmt::format("{}", fmt::join(flag.choices, " ")));
@@ -238,6 +255,10 @@ constexpr const char* kExitCodes =
 
 CommandInfo describe(const Command& command) {
   CommandInfo info{command.name, command.alias ? command.alias : "", command.about, "", "", "", {}};
+  if (info.name == "serve") {
+    for (const Flag& row : server_flags()) info.flags.push_back(flag_of(row));
+    return info;
+  }
   const FlagProbe probe([&](CLI::App& app) {
     info.examples = app.get_footer();
     for (const CLI::Option* option : app.get_options()) {

@@ -14,7 +14,7 @@ def check_flag_surface(context):
         for flag in flags:
             assert set(flag) == {"long", "short", "env", "value", "default", "status", "hidden"}, flag
             assert flag["value"] in ("none", "one", "list") and flag["status"] == "supported"
-            assert all(name.startswith("--") for name in flag["long"]) and all(len(name) == 2 for name in flag["short"])
+            assert all(name.startswith("--") for name in flag["long"]) and all(not name.startswith("--") for name in flag["short"])
     run = {name: flag for flag in commands["run"] for name in flag["long"] + flag["short"]}
     assert run["--max-tokens"]["default"] == "-1" and run["-n"] is run["--max-tokens"]
     assert run["--quiet"]["value"] == "none" and run["--logit-bias"]["value"] == "list"
@@ -25,7 +25,7 @@ def check_flag_surface(context):
         text = context.ok(command, "--help").out
         for flag in flags:
             if not flag["hidden"]:
-                for name in flag["long"]:
+                for name in flag["long"] if command != "serve" else flag["long"][:1]:
                     assert re.search(rf"{re.escape(name)}\b", text), f"{command} {name}"
 
 
