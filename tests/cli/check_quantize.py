@@ -42,6 +42,8 @@ def affine(group, bits):
     scale = scale if flip else -scale
     edge = low if flip else high
     whole = round(edge / scale)
+    if abs(abs(edge / scale) % 1 - 0.5) < 0.03:
+        return None  # a tie: the last bit of the arithmetic decides
     bias = 0.0
     if whole != 0:
         scale, bias = edge / whole, edge
@@ -63,12 +65,16 @@ def check_affine_codes(context):
         scales, biases = floats(written[module + ".scales"]), floats(written[module + ".biases"])
         assert written[module + ".scales"][0] == "BF16" and written[module + ".weight"][0] == "U32"
         assert written[module + ".weight"][1] == [64, columns * bits // 32], written[module + ".weight"][1]
-        off = 0
+        off = compared = 0
         for row in range(ROWS):
             codes = codes_of(written[module + ".weight"], row, columns, bits)
             for g in range(columns // size):
                 part = values[row * columns + g * size:row * columns + (g + 1) * size]
-                scale, bias = affine(part, bits)
+                rule = affine(part, bits)
+                if rule is None:
+                    continue
+                scale, bias = rule
+                compared += 1
                 at = row * (columns // size) + g
                 assert math.isclose(scales[at], scale, rel_tol=2 ** -7), (bits, scales[at], scale)
                 assert abs(biases[at] - bias) <= abs(bias) * 2 ** -7 + 1e-9, (bits, biases[at], bias)
@@ -78,7 +84,7 @@ def check_affine_codes(context):
                         continue  # the end away from the exact edge may be cut off
                     assert abs(back - value) <= abs(scales[at]) * 0.75 + abs(bias) * 2 ** -7 + 1e-6, (bits, value, back)
                     off += codes[g * size + i] != min(max(round((value - bias) / scale), 0), (1 << bits) - 1)
-        assert off <= ROWS * columns * 0.05, f"{bits} bits: {off} codes are off"
+        assert compared >= ROWS and off <= compared * size * 0.05, f"{bits} bits: {off} codes of {compared} groups are off"
         # It runs here, and says what it is.
         context.ok("run", "-m", target, "-p", "abc", "-n", "4")
         assert str(bits) in context.json("inspect", "-m", target, "--json")["quant"]

@@ -98,7 +98,7 @@ def check_interrupt_stops_the_answer_then_leaves(context):
         terminal.expect(">>> ")
         terminal.line("[[loop]]")
         terminal.expect("tick tock tick")
-        terminal.send("\x03")
+        terminal.send("\x03", 0)
         terminal.expect("finish: cancelled")
         terminal.expect(">>> ")
         terminal.line(f"/save {saved}")

@@ -66,7 +66,9 @@ class Terminal:
             if time.monotonic() > until or not self.pump(0.2):
                 raise AssertionError(f"expected {wanted!r} in {text[self.seen:][-2000:]!r}")
 
-    def send(self, text):
+    def send(self, text, pause=0.2):
+        # A line editor shows its prompt a moment before it takes single keys; people are slower than that.
+        time.sleep(pause)
         os.write(self.master, text.encode() if isinstance(text, str) else text)
 
     def line(self, text):
