@@ -110,8 +110,11 @@ class FakeModel final : public Model {
     for (const StepRow& row : step.rows())
       if (const auto asked = answered_.find(row.state); asked != answered_.end() && asked->second == row.position)
         raise(control_->largest_decoding_step, step.count());
-    for (const StepRow& row : step.rows())
-      if (row.wants == Wants::last) answered_[row.state] = row.position + row.count;
+    // A row that goes on with its prompt is a new one, perhaps where an earlier one lay.
+    for (const StepRow& row : step.rows()) {
+      if (row.wants == Wants::none) answered_.erase(row.state);
+      else answered_[row.state] = row.position + row.count;
+    }
     if (control_->step_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(control_->step_ms));
     if (control_->broken) throw std::runtime_error("device lost");
     for (int32_t token : step.token_ids())
