@@ -275,7 +275,7 @@ Decoder build(const Config& whole, const Weights& w) {
 
 Arch arch_gemma3n() {
   return {
-      .model_types = {"gemma3n", "gemma3n_text"},
+      .model_types = {"gemma3n_text", "gemma3n"},
       .gguf = {"gemma3n"},
       .reference = "transformers Gemma3nForCausalLM",
       .build = build,

@@ -50,7 +50,7 @@ std::vector<Rule> weights(const Config&, const Source& source) {
 }  // namespace
 
 Arch arch_qwen3_5() {
-  return {.model_types = {"qwen3_5", "qwen3_5_text"},
+  return {.model_types = {"qwen3_5_text", "qwen3_5"},
           .gguf = {"qwen35"},
           .reference = "transformers Qwen3_5ForCausalLM",
           .build = build,

@@ -141,7 +141,7 @@ Arch arch_recurrent_gemma() {
       .build = build,
       .weights = {rename("*_gate_weight", "*_gate.weight"), transpose("*.rg_lru.*_gate.weight")},
       .tiny =
-          R"({"model_type": "recurrent_gemma", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 256,
+          R"({"model_type": "recurrent_gemma", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 512,
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 1, "lru_width": 96,
               "conv1d_width": 4, "attention_window_size": 8, "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
               "rope_theta": 10000.0, "partial_rotary_factor": 0.5, "block_types": ["recurrent", "attention"],
