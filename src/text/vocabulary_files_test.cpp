@@ -14,7 +14,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-class Folder : public testing::Test {
+class VocabularyFolder : public testing::Test {
  protected:
   void SetUp() override {
     path_ = fs::temp_directory_path() /
@@ -76,7 +76,7 @@ std::string tiny_sentencepiece(const std::string& normalizer = number(3, 1) + nu
   return out + bytes(2, number(3, 2) + number(35, 1)) + bytes(3, normalizer);
 }
 
-TEST_F(Folder, SentencePieceBpe) {
+TEST_F(VocabularyFolder, SentencePieceBpe) {
   put("tokenizer.model", tiny_sentencepiece());
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->vocab_size(), 269);
@@ -89,7 +89,7 @@ TEST_F(Folder, SentencePieceBpe) {
   EXPECT_EQ(tokenizer->decode(Ids{1, 262}), "hello");
 }
 
-TEST_F(Folder, AddedTokensOnTop) {
+TEST_F(VocabularyFolder, AddedTokensOnTop) {
   put("tokenizer.model", tiny_sentencepiece());
   put("tokenizer_config.json", R"({"add_bos_token": false, "eos_token": "<|end|>", "added_tokens_decoder": {
       "270": {"content": "<|end|>", "special": true}}})");
@@ -101,7 +101,7 @@ TEST_F(Folder, AddedTokensOnTop) {
   EXPECT_TRUE(tokenizer->is_special(270));
 }
 
-TEST_F(Folder, SentencePieceThatLies) {
+TEST_F(VocabularyFolder, SentencePieceThatLies) {
   const std::string whole = tiny_sentencepiece();
   // Cut at any byte it either still is a message (and then lacks its pieces' end) or is refused by name.
   for (size_t size = 0; size < whole.size(); size += 7) {
@@ -136,7 +136,7 @@ std::string tiny_tiktoken() {
   return out + line("he", 256) + line("ll", 257) + line("hell", 258) + line(" h", 259);
 }
 
-TEST_F(Folder, TiktokenOfQwen) {
+TEST_F(VocabularyFolder, TiktokenOfQwen) {
   put("qwen.tiktoken", tiny_tiktoken());
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->vocab_size(), 260 + 208);
@@ -146,7 +146,7 @@ TEST_F(Folder, TiktokenOfQwen) {
   EXPECT_EQ(tokenizer->token_bytes(200), std::string(1, '\xC8'));
 }
 
-TEST_F(Folder, TiktokenThatLies) {
+TEST_F(VocabularyFolder, TiktokenThatLies) {
   put("qwen.tiktoken", tiny_tiktoken() + "!!! 260\n");
   EXPECT_NE(refusal().find("line 261"), std::string::npos) << refusal();
   put("qwen.tiktoken", tiny_tiktoken() + line("x!", 300));
@@ -166,7 +166,7 @@ TEST_F(Folder, TiktokenThatLies) {
 
 // ---- merges.txt and vocab.txt ----
 
-TEST_F(Folder, MergesFile) {
+TEST_F(VocabularyFolder, MergesFile) {
   put("vocab.json", R"({"h": 0, "e": 1, "l": 2, "o": 3, "he": 4, "ll": 5, "hell": 6, "<|endoftext|>": 7})");
   put("merges.txt", "#version: 0.2\nh e\nl l\nhe ll\n");
   put("tokenizer_config.json", R"({"tokenizer_class": "GPT2Tokenizer", "eos_token": "<|endoftext|>"})");
@@ -180,18 +180,18 @@ TEST_F(Folder, MergesFile) {
   EXPECT_NE(refusal().find("id 1 is missing"), std::string::npos) << refusal();
 }
 
-TEST_F(Folder, WordPieces) {
+TEST_F(VocabularyFolder, WordPieces) {
   put("vocab.txt", "[PAD]\n[UNK]\n[CLS]\n[SEP]\nhello\n##ing\nwalk\n[\n");
   const auto tokenizer = load();
   EXPECT_EQ(tokenizer->encode("Hello walking [", true), (Ids{2, 4, 6, 5, 7, 3}));
   EXPECT_EQ(tokenizer->encode("zzz", true), (Ids{2, 1, 3}));
 }
 
-TEST_F(Folder, NoVocabularyAtAll) {
+TEST_F(VocabularyFolder, NoVocabularyAtAll) {
   EXPECT_NE(refusal().find("tokenizer.json: the tokenizer's file is missing"), std::string::npos) << refusal();
 }
 
-TEST_F(Folder, AddedTokenThatTakesBlanks) {
+TEST_F(VocabularyFolder, AddedTokenThatTakesBlanks) {
   put("tokenizer.model", tiny_sentencepiece());
   put("tokenizer_config.json", R"({"added_tokens_decoder": {"269": {"content": "<mask>", "lstrip": true}}})");
   EXPECT_NE(refusal().find("<mask>"), std::string::npos) << refusal();
