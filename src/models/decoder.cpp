@@ -171,7 +171,7 @@ array Decoder::layers(Step& step) const {
 
 void Decoder::layers(PhaseList& list) const {
   if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
-  if (embedding_norm_) outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
+  if (embedding_norm_ && !fault("embedding norm left out")) outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
   if (positions_ && !list.add_lookup(*positions_))
     outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });
   for (const Block& block : blocks_) block.extend(list);

@@ -105,6 +105,8 @@ constexpr std::string_view kKnownTypes[] = {
     "moondream3",
     "moonshine",
     "multi_modality",
+    "muse_glimmer",
+    "muse_glimmer_text",
     "nemotron_asr",
     "nemotron_h_nano_omni",
     "nemotron_labs_diffusion",

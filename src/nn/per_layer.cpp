@@ -31,7 +31,7 @@ void PerLayerInputs::begin(const array& h, const Step& step) const {
       mx::multiply(mx::reshape(kernels::take_rows(table_.table, ids), shape), array(table_.scale));
   const float scale = 1.0f / std::sqrt(static_cast<float>(o_.hidden));
   const array projected = norm_(mx::reshape(mx::multiply(projection_(h), array(scale)), shape));
-  const array sum = fault("per-layer table left out") ? projected : mx::add(projected, own);
+  const array sum = fault("per layer table left out") ? projected : mx::add(projected, own);
   *now_ = mx::multiply(sum, array(1.0f / std::sqrt(2.0f)));
 }
 

@@ -121,7 +121,7 @@ AttendPlace attend_place(Step& step, int slot) {
   const PageGroup& group = store.groups[static_cast<size_t>(place.group)];
   return {{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes, place.blocks, group.memory},
           pages.rows_of(step, place.group),
-          spec.window};
+          spec.window, spec.chunk};
 }
 
 array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options) {

@@ -155,18 +155,6 @@ LLAMA4 = without(model("Llama4ForCausalLM", "llama4_text", head_dim=16, intermed
                       no_rope_layers=[1, 1, 0], attention_chunk_size=9, attn_temperature_tuning=True, floor_scale=7,
                       attn_scale=0.5, use_qk_norm=True, attention_bias=False, tie_word_embeddings=False,
                       pad_token_id=0), "intermediate_size")
-MUSE_TEXT = {"model_type": "muse_glimmer_text", "hidden_activation": "silu", "hidden_size": 72, "intermediate_size": 100,
-             "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97,
-             "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 6,
-             "qk_scale_factor": 1.7, "output_multiplier": 1.2, "final_logit_softcapping": 4.0, "post_norm_eps": 1e-8,
-             "attention_bias": False, "tie_word_embeddings": False, "pad_token_id": 0}
-MUSE = {"architectures": ["MuseGlimmerForConditionalGeneration"], "model_type": "muse_glimmer", "text_config": MUSE_TEXT,
-        "torch_dtype": "float32", "image_token_id": 90, "video_token_id": 91, "out_hidden_size": 72,
-        "projector_hidden_size": 16,
-        "vision_config": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
-                          "patch_size": 7, "pos_emb_height": 4, "pos_emb_width": 4, "max_position_embeddings": 16,
-                          "layer_types": ["full_attention"]}}
-
 # By mlx-lm, which alone has these families; it reads the older spelling of rope keys.
 INTERNLM2 = model("InternLM2ForCausalLM", "internlm2", bias=True, tie_word_embeddings=False, rope_scaling=None)
 INTERNLM3 = model("InternLM3ForCausalLM", "internlm3", qkv_bias=True, bias=False, tie_word_embeddings=False)
@@ -478,19 +466,6 @@ CASES = {
                    "attention_chunk_size": None, "use_qk_norm": False, "tie_word_embeddings": True, "num_key_value_heads": 3},
         "mutants": [{"no_rope_layer_interval": 3}, THETA],
     },
-    "muse_glimmer-pattern": {
-        "config": MUSE,
-        "mutants": [{"text_config": {"sliding_window": 5}}, {"text_config": {"qk_scale_factor": 3.0}},
-                    {"text_config": {"output_multiplier": 0.5}}, {"text_config": {"final_logit_softcapping": 2.0}},
-                    {"text_config": {"layer_rope_theta": [10000.0, 10000.0, 10000.0, 10000.0]}}],
-    },
-    "muse_glimmer-bias": {
-        "config": {**MUSE, "text_config": {**MUSE_TEXT, "output_multiplier": 0.3, "attention_bias": True, "num_key_value_heads": 6,
-                                           "layer_types": ["full_attention", "sliding_attention", "full_attention"],
-                                           "layer_rope_theta": [0, 10000.0, 10000.0], "num_hidden_layers": 3,
-                                           "rms_norm_eps": 0.02}},
-        "mutants": [{"text_config": {"rms_norm_eps": 1e-6}}],
-    },
     # aliases and wrappers -------------------------------------------------------------------------------
     "iquestcoder-plain": {"config": IQUEST, "reference_type": "llama", "reference_class": "LlamaForCausalLM", "mutants": [THETA]},
     "mimo-plain": mlx(MIMO, [THETA]),
@@ -519,7 +494,7 @@ CASES = {
         {**INTERNLM2, "max_position_embeddings": 24, "rope_scaling": {"type": "dynamic", "factor": 2.0}},
         [{"rope_scaling": {"factor": 6.0}}, {"max_position_embeddings": 128}], length=40),
     "internlm3-qkv-bias": mlx(INTERNLM3, [THETA]),
-    "internlm3-out-bias": mlx({**INTERNLM3, "qkv_bias": False, "bias": True, "num_key_value_heads": 3,
+    "internlm3-out-bias": mlx({**INTERNLM3, "qkv_bias": True, "bias": True, "num_key_value_heads": 3,
                                "tie_word_embeddings": True}, [THETA, {"rms_norm_eps": 0.5}]),
     "minicpm-scaled": mlx(MINICPM, [{"scale_depth": 0.7}, {"scale_emb": 2.0}, {"dim_model_base": 72}]),
     "minicpm-mha": mlx({**MINICPM, "num_key_value_heads": 6, "num_hidden_layers": 2, "rms_norm_eps": 0.02},

@@ -308,7 +308,17 @@ CASES = {
                    "tie_word_embeddings": False, "layer_types": ["attention", "mamba", "attention"]},
         "mutants": [{"rope_theta": 100.0}, {"residual_multiplier": 1.0}],
     },
+    "granitemoehybrid-nope": {
+        "config": {**GRANITE_HYBRID, "num_local_experts": 0, "num_experts_per_tok": 0}, "no_positions": True,
+        "mutants": [{"attention_multiplier": 0.2}, {"embedding_multiplier": 1.0}, {"logits_scaling": 1.0}],
+    },
     # nemotron_h -----------------------------------------------------------------------------------------
+    "nemotron_h-biased": {
+        "config": {**NEMOTRON_H, "hybrid_override_pattern": "*M-M-", "use_bias": True, "use_conv_bias": False,
+                   "mlp_bias": True, "attention_bias": True, "n_groups": 1, "num_key_value_heads": 4},
+        "no_positions": True,
+        "mutants": [{"layer_norm_epsilon": 0.1}],
+    },
     "nemotron_h-dense": {
         "config": {**NEMOTRON_H}, "no_positions": True,
         "mutants": [{"layer_norm_epsilon": 0.1}, {"time_step_min": 0.5}, {"mlp_hidden_act": "silu"}],
