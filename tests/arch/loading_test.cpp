@@ -94,9 +94,19 @@ TEST_P(LoadingTest, is_saved_and_loaded_through_rules_to_the_same_bits) {
 
 TEST_P(LoadingTest, every_tensor_has_an_effect) {
   const auto model = build(tiny_source(entry()));
-  const Tokens tokens = some_tokens(model->info().vocab_size, 40);
-  const Rows want = run(*model, tokens);
+  const Tokens few = some_tokens(model->info().vocab_size, 40);
+  const Rows want_few = run(*model, few);
+  // Enough tokens that a router chooses every expert at least once.
+  Tokens many;
+  Rows want_many;
   for (const auto& tensor : published(entry())) {
+    const bool expert = tensor.name.find(".experts.") != std::string::npos;
+    if (expert && many.empty()) {
+      many = some_tokens(model->info().vocab_size, 400);
+      want_many = run(*model, many);
+    }
+    const Tokens& tokens = expert ? many : few;
+    const Rows& want = expert ? want_many : want_few;
     const auto source =
         changed(tiny_source(entry()), [&](const std::string& name, std::vector<float>& values) {
           if (name != tensor.name) return;
@@ -122,7 +132,9 @@ TEST_P(LoadingTest, a_missing_tensor_is_named) {
     // A member of a stack is named by its rule; others by the name that is asked for.
     const std::string name = stacked_name(rules, tensor.name);
     const std::string last = name.substr(name.find_last_of('.', name.rfind('.') - 1) + 1);
-    EXPECT_NE(what.find(last), std::string::npos) << tensor.name << ": " << what;
+    // A gap in a stack is told by the number that is missing and the member behind it.
+    const bool gap = what.find("is missing before ") != std::string::npos;
+    EXPECT_TRUE(gap || what.find(last) != std::string::npos) << tensor.name << ": " << what;
   }
 }
 
@@ -145,7 +157,8 @@ TEST_P(LoadingTest, a_tensor_that_nobody_asks_for_is_an_error) {
       "model.layers.0.self_attn.stray.weight", {3}, array(values, {3}, mx::float32), {}, {}, {}};
   const auto what =
       message_of(ErrorKind::bad_checkpoint, [&] { (void)build(with(tiny_source(entry()), stray)); });
-  EXPECT_NE(what.find(stray.name), std::string::npos) << what;
+  // A rule may have renamed what stands before the layers.
+  EXPECT_NE(what.find("layers.0.self_attn.stray.weight"), std::string::npos) << what;
 }
 
 TEST_P(LoadingTest, rotary_buffers_of_older_exporters_are_left_alone) {
