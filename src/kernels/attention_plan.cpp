@@ -25,6 +25,9 @@ const AttentionBodies& bodies() {
       return kAttentionAvx2;
     case Isa::avx512:
       return kAttentionAvx512;
+    case Isa::neon:
+    case Isa::i8mm:
+      return kAttentionNeon;
   }
   return kAttentionGeneric;
 }

@@ -21,6 +21,10 @@ const RowwiseBodies& rowwise_bodies() {
       return rowwise_avx2();
     case Isa::avx512:
       return rowwise_avx512();
+#elif defined(__aarch64__)
+    case Isa::neon:
+    case Isa::i8mm:
+      return rowwise_neon();
 #endif
     default:
       return rowwise_generic();

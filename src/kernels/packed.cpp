@@ -413,6 +413,11 @@ const MatmulBodies& matmul_bodies() {
       return matmul_avx2();
     case Isa::avx512:
       return matmul_avx512();
+#elif defined(__aarch64__)
+    case Isa::neon:
+      return matmul_neon();
+    case Isa::i8mm:
+      return matmul_i8mm();
 #endif
     default:
       return matmul_generic();

@@ -64,5 +64,6 @@ struct AttentionBodies {
 extern const AttentionBodies kAttentionGeneric;
 extern const AttentionBodies kAttentionAvx2;
 extern const AttentionBodies kAttentionAvx512;
+extern const AttentionBodies kAttentionNeon;
 
 }  // namespace mlxcel::kernels
