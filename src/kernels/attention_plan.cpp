@@ -5,6 +5,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 
 namespace mlxcel::kernels {
 namespace {

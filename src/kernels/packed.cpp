@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 #include "kernels/primitive.h"
 
 namespace mlxcel::kernels {

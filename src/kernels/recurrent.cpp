@@ -4,6 +4,7 @@
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 #include "kernels/isa/recurrent.h"
 #include "kernels/primitive.h"
 

@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "kernels/isa/attention_call.h"
+#include "kernels/isa/neon.h"
 #include "kernels/isa/matmul.h"
 #include "kernels/isa/recurrent.h"
 #include "kernels/isa/rowwise.h"

@@ -64,6 +64,5 @@ struct AttentionBodies {
 extern const AttentionBodies kAttentionGeneric;
 extern const AttentionBodies kAttentionAvx2;
 extern const AttentionBodies kAttentionAvx512;
-extern const AttentionBodies kAttentionNeon;
 
 }  // namespace mlxcel::kernels

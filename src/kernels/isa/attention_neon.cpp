@@ -1,6 +1,6 @@
 // AArch64 vectors for the attention body: eight lanes in two registers. 24 sums of 32 registers: 3 queries x 4
 // vectors.
-#include "kernels/isa/attention_call.h"
+#include "kernels/isa/neon.h"
 
 #if defined(__aarch64__)
 #include <arm_neon.h>

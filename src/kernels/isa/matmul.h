@@ -107,9 +107,6 @@ const MatmulBodies& matmul_generic();
 #if defined(__x86_64__)
 const MatmulBodies& matmul_avx2();
 const MatmulBodies& matmul_avx512();
-#elif defined(__aarch64__)
-const MatmulBodies& matmul_neon();
-const MatmulBodies& matmul_i8mm();
 #endif
 
 }  // namespace mlxcel::kernels

@@ -77,8 +77,6 @@ const RecurrentBodies& recurrent_generic();
 #if defined(__x86_64__)
 const RecurrentBodies& recurrent_avx2();
 const RecurrentBodies& recurrent_avx512();
-#elif defined(__aarch64__)
-const RecurrentBodies& recurrent_neon();
 #endif
 
 }  // namespace mlxcel::kernels

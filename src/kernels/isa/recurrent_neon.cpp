@@ -1,4 +1,5 @@
 #if defined(__aarch64__)
+#include "kernels/isa/neon.h"
 #include "kernels/isa/vector_neon.h"
 // The tier's words come first.
 #include "kernels/isa/vector_math.h"

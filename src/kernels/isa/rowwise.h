@@ -27,8 +27,6 @@ const RowwiseBodies& rowwise_generic();
 #if defined(__x86_64__)
 const RowwiseBodies& rowwise_avx2();
 const RowwiseBodies& rowwise_avx512();
-#elif defined(__aarch64__)
-const RowwiseBodies& rowwise_neon();
 #endif
 
 }  // namespace mlxcel::kernels
