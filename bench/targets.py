@@ -71,7 +71,8 @@ def divergences(model, build):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         tokens = folder / "tokens"
-        ids = tokens_of((ROOT / "tools/oracle/prose.txt").read_text(), model, build)[:TOKENS]
+        text = (ROOT / "tools/oracle/prose.txt").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
+        ids = tokens_of(text, model, build)[:TOKENS]
         tokens.write_text(" ".join(map(str, ids)))
         for name, kv in (("exact", "f32"), ("high", "f16"), ("fast", "f16")):
             run([tool, model, tokens, folder / name, name, kv])

@@ -98,8 +98,8 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
   }
   Text text = reading.get();
   if (failure) std::rethrow_exception(failure);
-  return with_model([&] { return std::move(model); }, std::move(text.tokenizer), std::move(text.chat_template),
-                    std::move(checkpoint), options);
+  return with_model([&] { return std::move(model); }, std::move(text.tokenizer),
+                    std::move(text.chat_template), std::move(checkpoint), options);
 }
 
 Engine::~Engine() {

@@ -77,7 +77,8 @@ Weight coded(int rows, int columns, int bits, int group) {
   uint64_t state = 7;
   for (size_t i = 0; i < data.size(); ++i)
     elements<uint32_t>(data)[i] = static_cast<uint32_t>(next(state) << 16 ^ next(state));
-  array scales = allocated({rows, columns / group}, mx::float16), biases = allocated({rows, columns / group}, mx::float16);
+  array scales = allocated({rows, columns / group}, mx::float16),
+        biases = allocated({rows, columns / group}, mx::float16);
   std::fill_n(elements<uint16_t>(scales), scales.size(), half_power(7, false));
   std::fill_n(elements<uint16_t>(biases), biases.size(), half_power(4, true));
   return {"w", {rows, columns}, data, scales, biases, QuantFormat{QuantMode::affine, bits, group}};
@@ -144,8 +145,10 @@ std::vector<ProductFigure> measure_products(int rounds, const std::string& filte
     const char* name;
     int rows, columns, bits, group;  // bits 16: bf16
   };
-  constexpr Case kCases[] = {{"4-bit g32 3072x576", 3072, 576, 4, 32},  {"4-bit g32 576x1536", 576, 1536, 4, 32},
-                             {"4-bit g64 4096x4096", 4096, 4096, 4, 64}, {"8-bit g32 49152x576", 49152, 576, 8, 32},
+  constexpr Case kCases[] = {{"4-bit g32 3072x576", 3072, 576, 4, 32},
+                             {"4-bit g32 576x1536", 576, 1536, 4, 32},
+                             {"4-bit g64 4096x4096", 4096, 4096, 4, 64},
+                             {"8-bit g32 49152x576", 49152, 576, 8, 32},
                              {"bf16 3072x576", 3072, 576, 16, 0}};
   const ReadLoop loop;
   const PeakBodies& peak = peak_bodies();
@@ -164,7 +167,8 @@ std::vector<ProductFigure> measure_products(int rounds, const std::string& filte
             out(static_cast<size_t>(tokens) * static_cast<size_t>(c.rows));
         uint64_t state = 3;
         for (float& v : x) v = static_cast<float>(next(state) & 0xffff) / 32768.0f - 1.0f;
-        const size_t used = tokens > 16 ? std::clamp<size_t>(kComputed / each, 1, copies.size()) : copies.size();
+        const size_t used =
+            tokens > 16 ? std::clamp<size_t>(kComputed / each, 1, copies.size()) : copies.size();
         std::vector<double> times, reads, peaks;
         for (int round = 0; round <= rounds; ++round) {
           const double read = loop.bytes_a_second(), bytes = peak_of(peak.bytes);
@@ -186,11 +190,13 @@ std::vector<ProductFigure> measure_products(int rounds, const std::string& filte
           reads.push_back(read);
           peaks.push_back(most);
         }
-        ProductFigure f{.weights = c.name, .precision = precision, .tokens = tokens, .seconds = median(times)};
+        ProductFigure f{
+            .weights = c.name, .precision = precision, .tokens = tokens, .seconds = median(times)};
         if (tokens == 1) alone = f.seconds;
         f.bytes_a_second = static_cast<double>(each) / f.seconds;
         f.read_share = f.bytes_a_second / median(reads);
-        f.ops_a_second = 2.0 * tokens * static_cast<double>(c.rows) * static_cast<double>(c.columns) / f.seconds;
+        f.ops_a_second =
+            2.0 * tokens * static_cast<double>(c.rows) * static_cast<double>(c.columns) / f.seconds;
         f.peak_share = f.ops_a_second / median(peaks);
         f.against_one = f.seconds / alone;
         if (seen) seen(f);

@@ -1,7 +1,7 @@
 // The bodies of two instruction sets on the same bytes, without MLX: products of every kind of code and every
-// tile, row-wise operations, recurrences, attention over pages. Built by scripts/test_arm.sh for AArch64 and run
-// under an emulator; on x86-64 the same program compares the AVX2 bodies.
-// usage: bodies_agree; the last line is "N checks agree".
+// tile, row-wise operations, recurrences, attention over pages. Built by scripts/test_arm.sh for AArch64 and
+// run under an emulator; on x86-64 the same program compares the AVX2 bodies. usage: bodies_agree; the last
+// line is "N checks agree".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "kernels/isa/neon.h"
 #include "kernels/isa/matmul.h"
+#include "kernels/isa/neon.h"
 #include "kernels/isa/recurrent.h"
 #include "kernels/isa/rowwise.h"
 
@@ -91,7 +91,8 @@ Block random_block(CodeKind code, int group, ElementKind kind, int columns, int 
         const auto half = static_cast<uint16_t>(((bits >> 23) - 112) << 10 | (bits >> 13 & 0x3ff));
         std::memcpy(element, &half, 2);
       } else {
-        element[0] = kind == kE8m0 ? static_cast<uint8_t>(124 + random() % 6) : static_cast<uint8_t>(0x28 + random() % 24);
+        element[0] = kind == kE8m0 ? static_cast<uint8_t>(124 + random() % 6)
+                                   : static_cast<uint8_t>(0x28 + random() % 24);
       }
       block.bytes.insert(block.bytes.end(), element, element + element_bytes(kind));
     }
@@ -109,8 +110,8 @@ void products(const MatmulBodies& known, const MatmulBodies& body) {
     int group;
     ElementKind kind;
   };
-  const Kind kinds[] = {{kCode2, 64, kF16}, {kCode3, 32, kBf16}, {kCode4, 32, kF16},  {kCode4, 128, kF32},
-                        {kCode5, 64, kF16}, {kCode6, 32, kBf16}, {kCode8, 32, kF16},  {kCode8, 64, kF32},
+  const Kind kinds[] = {{kCode2, 64, kF16},   {kCode3, 32, kBf16},  {kCode4, 32, kF16},  {kCode4, 128, kF32},
+                        {kCode5, 64, kF16},   {kCode6, 32, kBf16},  {kCode8, 32, kF16},  {kCode8, 64, kF32},
                         {kFloat4, 32, kE8m0}, {kFloat4, 32, kE4m3}, {kFloat8, 32, kE8m0}};
   for (const Kind& k : kinds) {
     const int columns = 384, chunks = columns / kChunk;
@@ -216,10 +217,12 @@ void dense(const MatmulBodies& known, const MatmulBodies& body) {
   for (const bool gated : {false, true})
     for (int activation = 0; activation <= 9; ++activation) {
       const int rows = 2 * known.lanes, width = gated ? known.lanes : rows, valid = width + 5;
-      const auto acc = normals(static_cast<size_t>(3 * rows), 9), bias = normals(64, 10), residual = normals(3 * 64, 11);
+      const auto acc = normals(static_cast<size_t>(3 * rows), 9), bias = normals(64, 10),
+                 residual = normals(3 * 64, 11);
       Floats a(3 * 64), b(3 * 64);
       for (const int block : {0, 1}) {
-        Finish how{a.data(), 64, nullptr, bias.data(), bias.data() + 8, residual.data(), valid, 3, activation, gated};
+        Finish how{a.data(),        64,    nullptr, bias.data(), bias.data() + 8,
+                   residual.data(), valid, 3,       activation,  gated};
         known.finish(how, acc.data(), rows, block, 0, 3);
         how.out = b.data();
         body.finish(how, acc.data(), rows, block, 0, 3);
@@ -259,9 +262,11 @@ void row_wise(const RowwiseBodies& known, const RowwiseBodies& body) {
 
 void recurrent(const RecurrentBodies& known, const RecurrentBodies& body) {
   const int count = 5, channels = 75, taps = 4, states = 13, heads = 2, dim = 6;
-  const auto x = normals(count * channels, 21), w = normals(channels * taps, 22), held = normals(3 * channels, 23);
+  const auto x = normals(count * channels, 21), w = normals(channels * taps, 22),
+             held = normals(3 * channels, 23);
   Floats out1(x.size()), out2(x.size()), after1(held.size()), after2(held.size());
-  ConvRow conv{x.data(), w.data(), w.data(), held.data(), out1.data(), after1.data(), count, channels, taps, 1};
+  ConvRow conv{x.data(),      w.data(), w.data(), held.data(), out1.data(),
+               after1.data(), count,    channels, taps,        1};
   for (const int block : {0, 1}) known.conv(conv, block);
   conv.out = out2.data();
   conv.after = after2.data();
@@ -269,13 +274,14 @@ void recurrent(const RecurrentBodies& known, const RecurrentBodies& body) {
   close("convolution", out1, out2, 1e-6f);
   same_bits("convolution's state", after1, after2);
 
-  Floats dt(static_cast<size_t>(count * channels), 0.1f), a = normals(static_cast<size_t>(channels * states), 24);
+  Floats dt(static_cast<size_t>(count * channels), 0.1f),
+      a = normals(static_cast<size_t>(channels * states), 24);
   for (float& v : a) v = -std::abs(v);
   const auto b = normals(count * states, 25), c = normals(count * states, 26), d = normals(channels, 27);
   const auto state = normals(channels * states, 28);
   Floats s1(state.size()), s2(state.size());
-  SelectiveRow selective{x.data(), dt.data(), a.data(), b.data(), c.data(), d.data(), state.data(), out1.data(), s1.data(),
-                         count, channels, states};
+  SelectiveRow selective{x.data(),     dt.data(),   a.data(),  b.data(), c.data(), d.data(),
+                         state.data(), out1.data(), s1.data(), count,    channels, states};
   for (const int block : {0, 1}) known.selective(selective, block);
   selective.out = out2.data();
   selective.after = s2.data();
@@ -283,8 +289,8 @@ void recurrent(const RecurrentBodies& known, const RecurrentBodies& body) {
   close("selective scan", out1, out2, 1e-5f);
   close("selective scan's state", s1, s2, 1e-5f);
 
-  ScanRow scan{x.data(), dt.data(), a.data(), b.data(), c.data(), d.data(), state.data(), out1.data(), s1.data(),
-               count, heads, dim, 1, states};
+  ScanRow scan{x.data(),    dt.data(), a.data(), b.data(), c.data(), d.data(), state.data(),
+               out1.data(), s1.data(), count,    heads,    dim,      1,        states};
   for (int h = 0; h < heads; ++h) known.scan(scan, h);
   scan.out = out2.data();
   scan.after = s2.data();
@@ -294,8 +300,19 @@ void recurrent(const RecurrentBodies& known, const RecurrentBodies& body) {
 
   const auto in = normals(6 * count * heads * states, 29);
   const size_t step = static_cast<size_t>(count * heads * states);
-  DeltaRow delta{in.data(), in.data() + step, in.data() + 2 * step, in.data() + 3 * step, in.data() + 4 * step,
-                 in.data() + 5 * step, state.data(), out1.data(), s1.data(), count, heads, states, dim};
+  DeltaRow delta{in.data(),
+                 in.data() + step,
+                 in.data() + 2 * step,
+                 in.data() + 3 * step,
+                 in.data() + 4 * step,
+                 in.data() + 5 * step,
+                 state.data(),
+                 out1.data(),
+                 s1.data(),
+                 count,
+                 heads,
+                 states,
+                 dim};
   for (int h = 0; h < heads; ++h) known.delta(delta, h);
   delta.out = out2.data();
   delta.after = s2.data();
@@ -318,13 +335,15 @@ void attend(const AttentionBodies& body, AttentionCall call, std::vector<char>& 
   call.pages = pages.data();
   call.out = out.data();
   const AttentionRow& row = call.rows[0];
-  const int group = call.heads / call.kv_heads, padded = (call.value_dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
+  const int group = call.heads / call.kv_heads,
+            padded = (call.value_dim + kAttentionPad - 1) / kAttentionPad * kAttentionPad;
   for (int head = 0; head < call.kv_heads; ++head) {
     for (int page = row.position / kAttentionPage; page * kAttentionPage < row.position + row.count; ++page)
       body.append(call, 0, head, page);
     const AttentionTile tile{0, head, 0, row.count};
     const size_t queries = static_cast<size_t>(row.count * group);
-    Floats panel(queries * static_cast<size_t>(call.key_dim)), total(queries * static_cast<size_t>(padded + 2)), part(total),
+    Floats panel(queries * static_cast<size_t>(call.key_dim)),
+        total(queries * static_cast<size_t>(padded + 2)), part(total),
         work(static_cast<size_t>((call.key_dim + padded) * kAttentionPage));
     body.load_queries(call, tile, panel.data());
     const int last = (row.position + row.count - 1) / kAttentionSegment;
@@ -344,7 +363,8 @@ void attention(const AttentionBodies& known, const AttentionBodies& body) {
       for (const int count : {1, 5, 20})
         for (const int extra : {0, 1, 2, 3}) {  // plain, window, cap, sinks
           const int position = 300, pages_in_row = (position + count + kAttentionPage - 1) / kAttentionPage;
-          const size_t element = type == PageType::f32 ? 4 : 2, keys = static_cast<size_t>(dim * kAttentionPage);
+          const size_t element = type == PageType::f32 ? 4 : 2,
+                       keys = static_cast<size_t>(dim * kAttentionPage);
           const auto x = normals(static_cast<size_t>(count * (heads + 2 * kv_heads) * dim), 31);
           const auto sinks = normals(static_cast<size_t>(heads), 32);
           const AttentionRow row{0, count, position, 0};
@@ -380,13 +400,15 @@ void attention(const AttentionBodies& known, const AttentionBodies& body) {
                                                      : static_cast<uint16_t>((bits >> 16 & 0x8000u) |
                                                                              (((bits >> 23 & 255u) - 112u) << 10) |
                                                                              (bits >> 13 & 0x3ffu));
-            std::memcpy(pages.data() + i * element, element == 4 ? static_cast<const void*>(&bits) : &half, element);
+            std::memcpy(pages.data() + i * element, element == 4 ? static_cast<const void*>(&bits) : &half,
+                        element);
           }
           std::vector<char> pages2 = pages;
           Floats a(static_cast<size_t>(count * heads * dim)), b(a.size());
           attend(known, call, pages, a);
           attend(body, call, pages2, b);
-          const std::string name = "attention of " + std::to_string(count) + " queries, width " + std::to_string(dim);
+          const std::string name =
+              "attention of " + std::to_string(count) + " queries, width " + std::to_string(dim);
           same_bits(name + ": pages", pages.data(), pages2.data(), pages.size());
           same_bits(name, a, b);
         }

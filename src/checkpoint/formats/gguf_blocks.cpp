@@ -217,7 +217,8 @@ bool fill_sides(const BlockRows& from, T* scales, T* biases) {
   each_row(from.rows.count, [&](int64_t row) {
     const Byte* block = from.row(row);
     for (int64_t i = 0, at = row * blocks * step; i < blocks; ++i, block += type.bytes, at += step)
-      if (!block_sides(type.type, block, scales + at, biases + at)) fits.store(false, std::memory_order_relaxed);
+      if (!block_sides(type.type, block, scales + at, biases + at))
+        fits.store(false, std::memory_order_relaxed);
   });
   return fits;
 }
@@ -231,7 +232,8 @@ Weight load_affine(const BlockRows& from, const std::string& name, const QuantFo
   each_row(from.rows.count, [&](int64_t row) {
     const Byte* block = from.row(row);
     Byte* at = to + row * blocks * block_codes;
-    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, at += block_codes) unpack_codes(type.type, block, at);
+    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, at += block_codes)
+      unpack_codes(type.type, block, at);
   });
   const Shape sides = with_last(shape, from.rows.columns / 32);
   if (dtype_of(type.type) == mx::float16) {

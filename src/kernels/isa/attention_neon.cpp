@@ -1,5 +1,5 @@
-// AArch64 vectors for the attention body: eight lanes in two registers. 24 sums of 32 registers: 3 queries x 4
-// vectors.
+// AArch64 vectors for the attention body: eight lanes in two registers. 24 sums of 32 registers: 3 queries x
+// 4 vectors.
 #include "kernels/isa/neon.h"
 
 #if defined(__aarch64__)
@@ -39,7 +39,9 @@ inline float32x4_t power_of_two(float32x4_t t) {
 }
 /// 2^n from 1.5 * 2^23 + n.
 inline Vec v_power_of_two(Vec t) { return {power_of_two(t.a), power_of_two(t.b)}; }
-inline Vec v_at_least(Vec v, Vec least) { return {vmaxq_f32(least.a, v.a), vmaxq_f32(least.b, v.b)}; }  // NaN stays
+inline Vec v_at_least(Vec v, Vec least) {
+  return {vmaxq_f32(least.a, v.a), vmaxq_f32(least.b, v.b)};
+}  // NaN stays
 inline float32x4_t keep_four(float32x4_t v, int lo, int hi, float32x4_t other) {
   const int32_t numbers[4] = {0, 1, 2, 3};
   const int32x4_t lane = vld1q_s32(numbers);

@@ -8,8 +8,8 @@
 namespace mlxcel::kernels {
 
 struct PeakBodies {
-  /// `steps` steps of the widest tile, of unsigned by signed bytes, pairs of int16, f32; multiply-adds done. `sink`
-  /// takes what came out (1 KiB). Byte products of a set without any: 0.
+  /// `steps` steps of the widest tile, of unsigned by signed bytes, pairs of int16, f32; multiply-adds done.
+  /// `sink` takes what came out (1 KiB). Byte products of a set without any: 0.
   uint64_t (*bytes)(uint64_t steps, uint8_t* sink);
   uint64_t (*pairs)(uint64_t steps, uint8_t* sink);
   uint64_t (*floats)(uint64_t steps, uint8_t* sink);

@@ -2,8 +2,8 @@
 #include "kernels/isa/neon.h"
 #include "kernels/isa/vector_neon.h"
 // The tier's words come first.
-#include "kernels/isa/vector_math.h"
 #include "kernels/isa/recurrent_body.h"
+#include "kernels/isa/vector_math.h"
 
 namespace mlxcel::kernels {
 const RecurrentBodies& recurrent_neon() { return kRecurrent; }

@@ -1,5 +1,6 @@
-// The vector words that kernel bodies are written in, for AArch64 with dot products: 8 lanes in two registers.
-// Included by *_neon.cpp and *_i8mm.cpp only; internal linkage (see dispatch.h). Meanings as in vector_avx2.h.
+// The vector words that kernel bodies are written in, for AArch64 with dot products: 8 lanes in two
+// registers. Included by *_neon.cpp and *_i8mm.cpp only; internal linkage (see dispatch.h). Meanings as in
+// vector_avx2.h.
 #pragma once
 
 #include <arm_neon.h>
@@ -85,7 +86,8 @@ MLXCEL_INLINE I shift_signed(I x) {
 }
 MLXCEL_INLINE I load_u8(const void* p) {
   const uint16x8_t v = vmovl_u8(vld1_u8(static_cast<const uint8_t*>(p)));
-  return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(v))), vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(v)))};
+  return {vreinterpretq_s32_u32(vmovl_u16(vget_low_u16(v))),
+          vreinterpretq_s32_u32(vmovl_u16(vget_high_u16(v)))};
 }
 MLXCEL_INLINE int32x4_t twice_4(int8x16_t table, int32x4_t codes) {
   // The odd bytes of a code are zero: shifting the looked-up low byte up and back extends its sign.
@@ -156,7 +158,9 @@ MLXCEL_INLINE int32x4_t dot4_4(int32x4_t sum, int32x4_t codes, int32x4_t x) {
   return vdotq_s32(sum, vreinterpretq_s8_s32(codes), vreinterpretq_s8_s32(x));
 }
 #endif
-MLXCEL_INLINE I dot4(I sum, I codes, I x) { return {dot4_4(sum.a, codes.a, x.a), dot4_4(sum.b, codes.b, x.b)}; }
+MLXCEL_INLINE I dot4(I sum, I codes, I x) {
+  return {dot4_4(sum.a, codes.a, x.a), dot4_4(sum.b, codes.b, x.b)};
+}
 MLXCEL_INLINE I settle4(I sum) { return sum; }
 MLXCEL_INLINE I settle_planes(I high, I low) { return add_i(shift_left<8>(high), low); }
 
@@ -178,7 +182,8 @@ MLXCEL_INLINE void start_quads(I& s0, I& s1, I w0, I w1, const uint8_t* x) {
   s0 = s1 = zero_i();
   step_quads(s0, s1, w0, w1, x);
 }
-MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total, float* acc) {
+MLXCEL_INLINE void add_scaled(I s0, I s1, const float* tail, const float* scale, const float* total,
+                              float* acc) {
   const F v0 = mul(to_float(s0), load(tail)), v1 = mul(to_float(s1), load(tail + kLanes));
   const F by = set1(*scale), sum = set1(*total);
   store(acc, fma(load(tail + 2 * kLanes), sum, fma(v0, by, load(acc))));
