@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <exception>
+#include <future>
 
 #include "base/log.h"
 #include "engine/loop/loop.h"
@@ -76,12 +78,28 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
 
 std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
   Checkpoint checkpoint = open_checkpoint(options.model);
-  auto tokenizer = Tokenizer::load(checkpoint);
-  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  const auto make = [source = checkpoint, progress = options.progress] {
-    return load_model(source, LoadOptions{.progress = progress});
+  struct Text {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::shared_ptr<const ChatTemplate> chat_template;
   };
-  return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), options);
+  // Beside the weights: each takes a good part of the start. What is wrong with the tokenizer is told first.
+  auto reading = std::async(std::launch::async, [&checkpoint]() -> Text {
+    auto tokenizer = Tokenizer::load(checkpoint);
+    auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
+    return {std::move(tokenizer), std::move(chat_template)};
+  });
+  std::unique_ptr<Model> model;
+  std::exception_ptr failure;
+  try {
+    ModelThread::shared().call(
+        [&] { model = load_model(checkpoint, LoadOptions{.progress = options.progress}); });
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  Text text = reading.get();
+  if (failure) std::rethrow_exception(failure);
+  return with_model([&] { return std::move(model); }, std::move(text.tokenizer),
+                    std::move(text.chat_template), std::move(checkpoint), options);
 }
 
 Engine::~Engine() {
