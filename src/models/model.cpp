@@ -4,6 +4,7 @@
 
 #include "base/error.h"
 #include "models/arch.h"
+#include "models/fitted.h"
 
 namespace mlxcel {
 
@@ -15,12 +16,28 @@ class LoadedModel : public Model {
  public:
   ModelInfo info_;
   StateLayout layout_;
+  std::shared_ptr<Source> source_;  // after the rules: what adapters are fitted to
+  std::shared_ptr<AdapterBook> adapters_;
   std::unique_ptr<Skeleton> network_;
 
   const ModelInfo& info() const override { return info_; }
   const StateLayout& layout() const override { return layout_; }
-  array logits(Step& step) override { return network_->logits(step); }
-  array hidden(Step& step) override { return network_->hidden(step); }
+  array logits(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits(step);
+  }
+  array hidden(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->hidden(step);
+  }
+  std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const override {
+    check_copies(*source_, files);
+    auto made = adapters_->make([&](const std::string& weight, const Shape& shape) {
+      return fitted(*source_, files, weight, shape);
+    });
+    refuse_unused(files);
+    return made;
+  }
 };
 
 void refuse_unasked(const std::vector<std::string>& names) {
@@ -69,15 +86,25 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
   const NamedArch& found = detect_arch(config);
   auto model = std::make_unique<LoadedModel>();
   const auto rules = found.arch.weights(config, *source);
-  const auto weights = Weights::load(apply_rules(std::move(source), rules), model->layout_, options.progress);
+  model->source_ = apply_rules(std::move(source), rules);
+  const auto weights = Weights::load(fused(model->source_, options.fuse), model->layout_, options.progress);
+  model->adapters_ = weights.adapters();
   model->network_ = found.arch.build(config, weights);
   const WeightReport report = weights.report();
   refuse_unasked(report.unasked);
+  for (const FusedAdapter& one : options.fuse) {
+    refuse_unused(one.files);
+    check_copies(*model->source_, one.files);
+  }
   model->info_ = info_of(config, found, model->network_->facts(), report);
   return model;
 }
 
 }  // namespace
+
+std::shared_ptr<const Adapter> Model::adapter(const AdapterFiles& files) const {
+  fail(ErrorKind::unsupported, "{}: this model takes no adapters", files.path().string());
+}
 
 const NamedArch& detect_arch(const Config& config) {
   const auto type = config.get<std::string>("model_type");

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/adapter_files.h"
 #include "checkpoint/checkpoint.h"
 #include "nn/weights.h"
 #include "state/step.h"
@@ -39,10 +40,18 @@ class Model {
   virtual array logits(Step& step) = 0;
   /// Lazy last hidden states [T, hidden] f32, after the final norm.
   virtual array hidden(Step& step) = 0;
+  /// An adapter for rows of this model. bad_checkpoint naming pairs that fit nothing here. Any thread.
+  virtual std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const;
+};
+
+struct FusedAdapter {
+  AdapterFiles files;
+  float scale = 1.0f;
 };
 
 struct LoadOptions {
   std::function<void(size_t done, size_t total)> progress = {};  // bytes; called on the loading thread
+  std::vector<FusedAdapter> fuse = {};  // baked into the weights; quantised ones become dense
 };
 
 /// Detects the architecture, applies its rules, builds its parts (packing weights tensor by tensor).

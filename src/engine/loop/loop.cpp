@@ -34,6 +34,13 @@ EngineOptions checked(EngineOptions o) {
   if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
     fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
                o.draft_tokens);
+  if (o.prompt_lookup_max_batch < 1)
+    fail_param("prompt-lookup-max-batch", "prompt-lookup-max-batch: expected 1 or more, found {}",
+               o.prompt_lookup_max_batch);
+  if (!(o.draft_p_min >= 0.0f && o.draft_p_min <= 1.0f))
+    fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
+  if (o.make_drafter && o.prompt_lookup)
+    fail_param("draft-kind", "draft-kind: a draft model and prompt lookup exclude each other");
   if (!o.prompt_cache_dir.empty())
     fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
   if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
@@ -73,6 +80,8 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
+    if (options_.prompt_lookup || options_.make_drafter)
+      fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
         *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
   } else {
@@ -80,6 +89,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
     make_store(checkpoint);
+    make_drafter();
   }
   if (options_.warmup) warm_up();
   publish();
@@ -150,6 +160,7 @@ void Loop::warm_up() {
 void Loop::close() {
   stop("the engine was closed");
   drop_done();
+  drafter_.reset();
   embedder_.reset();
   cache_.reset();
   store_.reset();
@@ -321,6 +332,7 @@ void Loop::fail_sequence(Sequence& sequence, const Error& error) {
 
 void Loop::drop_done() {
   size_t count = std::erase_if(running_, [](const auto& s) { return s->done; });
+  if (count > 0 && drafter_ && running_.empty()) drafter_->keep_only({});
   count += std::erase_if(waiting_, [](const auto& s) { return s->done; });
   if (count > 0) left(count);
 }

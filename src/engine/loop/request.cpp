@@ -80,6 +80,9 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
                  "ignore_eos: a constrained answer ends when it is complete; leave one of the two out");
     sequence->gate.emplace(request.grammar, bytes, request.eos, info_.vocab_size);
   }
+  auto chosen = adapters_.choose(request.adapters);
+  sequence->adapters = std::move(chosen.set);
+  sequence->adapter_key = std::move(chosen.key);
   sequence->prompt_tokens = static_cast<int>(request.prompt.size());
   sequence->limit = context_ - sequence->prompt_tokens;
   if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
@@ -89,6 +92,12 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
   sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
   sequence->submitted = Clock::now();
   return sequence;
+}
+
+int Loop::load_adapter(const AdapterSource& source) {
+  check_scale("scale", source.scale);
+  const AdapterFiles files = AdapterFiles::read(source.path);
+  return adapters_.add(files, model_->adapter(files), source.scale);
 }
 
 std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request request, Sink sink) {
