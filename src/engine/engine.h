@@ -21,6 +21,7 @@
 #include "sample/sampler.h"
 #include "text/chat_template.h"
 #include "text/grammar/grammar.h"
+#include "text/language_bias.h"
 #include "text/tokenizer.h"
 
 namespace mlxcel {
@@ -77,6 +78,7 @@ struct EngineOptions {
   std::vector<AdapterSource> adapters = {};  // loaded with the model, ids 0, 1, … in this order
   bool adapters_apply = true;                // false: their scales start at 0
   bool fuse_adapters = false;                // baked into the weights; scales are then fixed
+  LanguageBias language_bias = {};           // of requests that bring none
   bool warmup = true;
   std::function<void(size_t done, size_t total)> progress = nullptr;
 };
@@ -86,6 +88,7 @@ struct LoopDetection {
   int max_pattern = 0;  // tokens of a pattern; 0: off
   int min_pattern = 1;
   int min_count = 2;  // how often it must stand at the end; at least 2
+  bool given = false;  // the request said so, also where it is off: the environment and the family's habit do not count
 };
 
 enum class Priority { high, normal, low };

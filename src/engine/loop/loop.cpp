@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/loop/pattern.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -18,6 +19,7 @@ constexpr size_t kLeastCacheBytes = size_t{64} << 20;
 constexpr int kEmbedTokens = 2048;  // tokens of one step of embedding inputs, when prefill_chunk is 0
 
 EngineOptions checked(EngineOptions o) {
+  if (!o.language_bias.languages.empty()) check(o.language_bias);
   o.progress = nullptr;  // belongs to the load, whose caller may be gone
   if (o.parallel < 1 || o.parallel > kMaxParallel)
     fail_param("parallel", "parallel: expected 1 to {} sequences, found {}", kMaxParallel, o.parallel);
@@ -66,6 +68,7 @@ Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
     : options_(checked(options)),
       eos_(std::move(eos)),
       fail_step_(FailStep::from_environment()),
+      loops_(loop_detection_from_environment()),
       pace_(options.step_token_budget, options.max_token_gap_ms) {}
 
 Loop::~Loop() = default;

@@ -117,10 +117,12 @@ class Loop final : public ModelThread::Guest {
   void check_prompt(const Request& request) const;
   std::unique_ptr<Sequence> make_sequence(Request request, Sink sink);
   std::shared_ptr<const TokenBytes> token_bytes();
+  std::shared_ptr<const TokenBiases> language_bias();
 
   const EngineOptions options_;
   const std::vector<TokenId> eos_;
   const std::optional<FailStep> fail_step_;
+  const std::optional<LoopDetection> loops_;  // of the environment
   Pace pace_;
 
   ModelInfo info_;
@@ -138,6 +140,8 @@ class Loop final : public ModelThread::Guest {
   const Tokenizer* tokenizer_ = nullptr;  // the engine's; any thread
   std::once_flag token_bytes_once_;
   std::shared_ptr<const TokenBytes> token_bytes_;
+  std::once_flag language_bias_once_;
+  std::shared_ptr<const TokenBiases> language_bias_;  // of options_.language_bias
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
