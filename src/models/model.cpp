@@ -12,12 +12,24 @@ namespace {
 
 constexpr size_t kNamesInMessage = 8;
 
+void refuse_unasked(const std::vector<std::string>& names) {
+  if (names.empty()) return;
+  std::string list;
+  for (size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) list += (i ? ", " : "") + names[i];
+  if (names.size() > kNamesInMessage) list += fmt::format(" and {} more", names.size() - kNamesInMessage);
+  fail(ErrorKind::bad_checkpoint, "the checkpoint has {} {} that this architecture does not use: {}",
+       names.size(), names.size() == 1 ? "tensor" : "tensors", list);
+}
+
 class LoadedModel : public Model {
  public:
   ModelInfo info_;
   StateLayout layout_;
   std::shared_ptr<Source> source_;  // after the rules: what adapters are fitted to
   std::shared_ptr<AdapterBook> adapters_;
+  std::shared_ptr<Source> published_;
+  std::optional<Config> config_;
+  const MtpArch* mtp_ = nullptr;
   std::unique_ptr<Skeleton> network_;
 
   const ModelInfo& info() const override { return info_; }
@@ -30,6 +42,21 @@ class LoadedModel : public Model {
     const AdapterBook::Use use(*adapters_, step);
     return network_->hidden(step);
   }
+  std::pair<array, array> logits_and_hidden(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits_and_hidden(step);
+  }
+  std::shared_ptr<const MtpHead> mtp() const override {
+    if (!mtp_->build || network_->table() == nullptr || network_->head() == nullptr) return nullptr;
+    const auto ruled = apply_rules(published_, mtp_->weights(*config_, *published_));
+    if (ruled->names().empty()) return nullptr;
+    StateLayout layout;
+    const auto weights = Weights::load(ruled, layout);
+    MtpBlock block = mtp_->build(*config_, weights);
+    refuse_unasked(weights.report().unasked);
+    return std::make_shared<const MtpHead>(layout, std::move(block),
+                                           MtpHead::Shared{*network_->table(), *network_->head()});
+  }
   std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const override {
     check_copies(*source_, files);
     auto made = adapters_->make([&](const std::string& weight, const Shape& shape) {
@@ -39,15 +66,6 @@ class LoadedModel : public Model {
     return made;
   }
 };
-
-void refuse_unasked(const std::vector<std::string>& names) {
-  if (names.empty()) return;
-  std::string list;
-  for (size_t i = 0; i < std::min(names.size(), kNamesInMessage); ++i) list += (i ? ", " : "") + names[i];
-  if (names.size() > kNamesInMessage) list += fmt::format(" and {} more", names.size() - kNamesInMessage);
-  fail(ErrorKind::bad_checkpoint, "the checkpoint has {} {} that this architecture does not use: {}",
-       names.size(), names.size() == 1 ? "tensor" : "tensors", list);
-}
 
 ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFacts& facts,
                   const WeightReport& report) {
@@ -86,6 +104,9 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
   const NamedArch& found = detect_arch(config);
   auto model = std::make_unique<LoadedModel>();
   const auto rules = found.arch.weights(config, *source);
+  model->published_ = source;
+  model->config_ = config;
+  model->mtp_ = &found.arch.mtp;
   model->source_ = apply_rules(std::move(source), rules);
   const auto weights = Weights::load(fused(model->source_, options.fuse), model->layout_, options.progress);
   model->adapters_ = weights.adapters();
@@ -101,6 +122,10 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
 }
 
 }  // namespace
+
+std::pair<array, array> Model::logits_and_hidden(Step&) {
+  fail(ErrorKind::unsupported, "this model gives no hidden states beside its logits");
+}
 
 std::shared_ptr<const Adapter> Model::adapter(const AdapterFiles& files) const {
   fail(ErrorKind::unsupported, "{}: this model takes no adapters", files.path().string());

@@ -3,6 +3,7 @@
 
 #include "base/log.h"
 #include "engine/loop/loop.h"
+#include "engine/loop/mtp_drafter.h"
 #include "engine/loop/verify_check.h"
 
 namespace mlxcel {
@@ -29,6 +30,22 @@ void Loop::make_drafter() {
                                                                     .p_min = options_.draft_p_min});
     draft_kind_ = "draft";
     speculation_label_ = fmt::format("draft by {}", name);
+  } else if (options_.internal_mtp) {
+    auto head = model_->mtp();
+    if (!head)
+      fail(ErrorKind::unsupported,
+           "draft-kind internal-mtp: {} has no block that predicts further here, or the checkpoint came "
+           "without its "
+           "tensors",
+           info_.model_type);
+    drafter_ =
+        std::make_unique<MtpDrafter>(std::move(head), ModelDrafter::Options{.kv_dtype = store_->kv_dtype(),
+                                                                            .context = context_,
+                                                                            .rows = options_.parallel,
+                                                                            .vocab = info_.vocab_size,
+                                                                            .p_min = options_.draft_p_min});
+    draft_kind_ = "internal-mtp";
+    speculation_label_ = "internal-mtp";
   } else if (options_.prompt_lookup) {
     drafter_ = std::make_unique<LookupDrafter>();
     draft_kind_ = "prompt-lookup";
@@ -50,7 +67,9 @@ void Loop::make_drafter() {
 }
 
 int Loop::most_drafted() const {
-  const int own = options_.make_drafter ? DraftWidth::kMost : DraftWidth::kLooked;
+  const int own = options_.make_drafter   ? DraftWidth::kMost
+                  : options_.internal_mtp ? DraftWidth::kPredicted
+                                          : DraftWidth::kLooked;
   return options_.draft_tokens > 0 ? options_.draft_tokens : own;
 }
 
@@ -98,6 +117,22 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
     taken += static_cast<int>(piece.draft.size());
   }
   return taken;
+}
+
+// Logits and last hidden states, f32 and in one piece.
+std::pair<array, array> Loop::states_beside(Step& step) {
+  auto [logits, states] = model_->logits_and_hidden(step);
+  return {logits, mx::contiguous(mx::astype(states, mx::float32))};
+}
+
+// The drafter follows every token that the target evaluates.
+void Loop::show_states(const std::vector<Piece>& pieces, const array& states) {
+  const float* at = states.data<float>();
+  for (const Piece& piece : pieces) {
+    const Sequence& s = *piece.sequence;
+    drafter_->observe(s.id, s.held() - piece.count, piece.count, at);
+    at += static_cast<ptrdiff_t>(piece.count) * info_.hidden;
+  }
 }
 
 }  // namespace mlxcel

@@ -101,17 +101,16 @@ void ModelDrafter::evaluate(std::vector<Part>& parts) {
   }
 }
 
-// The most likely token joins the draft; false when there is none, or enough.
-bool ModelDrafter::propose(DraftAsk& ask, const float* logits) const {
-  const int vocab = model_->info().vocab_size;
-  const float* best = std::max_element(logits, logits + vocab);
-  if (!std::isfinite(*best) || best - logits >= o_.vocab) return false;
-  if (o_.p_min > 0.0f) {
+bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  const auto token = static_cast<TokenId>(best - logits.begin());
+  if (!std::isfinite(*best) || token >= target_vocab) return false;
+  if (p_min > 0.0f) {
     double sum = 0.0;
-    for (int i = 0; i < vocab; ++i) sum += std::exp(static_cast<double>(logits[i] - *best));
-    if (1.0 / sum < static_cast<double>(o_.p_min)) return false;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
+    if (1.0 / sum < static_cast<double>(p_min)) return false;
   }
-  ask.draft.push_back(static_cast<TokenId>(best - logits));
+  ask.draft.push_back(token);
   return static_cast<int>(ask.draft.size()) < ask.most;
 }
 
@@ -139,7 +138,10 @@ int ModelDrafter::draft(std::span<DraftAsk> asks, int budget) {
   int passes = 0;
   const TimePoint before = Clock::now();
   while (true) {
-    std::erase_if(parts, [&](Part& part) { return !propose(*part.ask, part.logits); });
+    std::erase_if(parts, [&](Part& part) {
+      return !propose(*part.ask, {part.logits, static_cast<size_t>(model_->info().vocab_size)}, o_.vocab,
+                      o_.p_min);
+    });
     if (parts.empty()) break;
     for (Part& part : parts) part.tokens = {part.ask->draft.back()};
     evaluated += static_cast<int>(parts.size());

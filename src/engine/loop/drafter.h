@@ -33,7 +33,17 @@ class Drafter {
   virtual void keep_only(std::span<const uint64_t> rows) { (void)rows; }
   /// What one more token of every draft costs, in milliseconds.
   virtual double milliseconds() const { return 0.0; }
+  /// Whether it must see the target's last hidden states of every token, prompts included.
+  virtual bool wants_states() const { return false; }
+  /// Those of a row's tokens from `position` on, [count, hidden].
+  virtual void observe(uint64_t row, int position, int count, const float* states) {
+    (void)row, (void)position, (void)count, (void)states;
+  }
 };
+
+/// The most likely token joins the draft, if the target knows it and it is likely enough; false when there is
+/// none, or when the draft is long enough.
+bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min);
 
 /// N-grams of the row's own tokens.
 class LookupDrafter final : public Drafter {
@@ -72,7 +82,6 @@ class ModelDrafter final : public Drafter {
   Row& row_of(const DraftAsk& ask);
   void rewind(Row& row, std::span<const TokenId> tokens);
   void evaluate(std::vector<Part>& parts);
-  bool propose(DraftAsk& ask, const float* logits) const;
 
   std::unique_ptr<Model> model_;
   Options o_;

@@ -41,8 +41,8 @@ EngineOptions checked(EngineOptions o) {
                o.prompt_lookup_max_batch);
   if (!(o.draft_p_min >= 0.0f && o.draft_p_min <= 1.0f))
     fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
-  if (o.make_drafter && o.prompt_lookup)
-    fail_param("draft-kind", "draft-kind: a draft model and prompt lookup exclude each other");
+  if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
+    fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
   if (!o.prompt_cache_dir.empty())
     fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
   if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
@@ -83,7 +83,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
-    if (options_.prompt_lookup || options_.make_drafter)
+    if (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp)
       fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
         *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);

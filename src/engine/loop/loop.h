@@ -103,6 +103,8 @@ class Loop final : public ModelThread::Guest {
   std::vector<Piece> plan();
   int draft(std::vector<Piece>& pieces, int room);  // draft.cpp
   int most_drafted() const;
+  std::pair<array, array> states_beside(Step& step);
+  void show_states(const std::vector<Piece>& pieces, const array& states);
   void reserve(std::vector<Piece>& pieces);
   void run(const std::vector<Piece>& pieces);
   void forward(const std::vector<Piece>& pieces);
@@ -146,7 +148,7 @@ class Loop final : public ModelThread::Guest {
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
   StepCost cost_;
-  std::unique_ptr<Drafter> drafter_;  // none: plain decoding
+  std::unique_ptr<Drafter> drafter_;                    // none: plain decoding
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
   uint64_t turn_ = 0;
   std::unique_ptr<Embedder> embedder_;

@@ -1,5 +1,6 @@
 // What a drafter needs to know: what followed a text's last tokens when they stood there before, what a step
-// costs, and how many tokens are worth drafting. Owner: its sequence (DraftWidth), the loop (StepCost). Thread: model thread; plain memory.
+// costs, and how many tokens are worth drafting. Owner: its sequence (DraftWidth), the loop (StepCost).
+// Thread: model thread; plain memory.
 #pragma once
 
 #include <algorithm>
@@ -62,8 +63,9 @@ class StepCost {
 class DraftWidth {
  public:
   static constexpr int kMost = 16;
-  static constexpr int kLooked = 7;  // of one that is looked up
-  static constexpr int kRetry = 32;  // tokens after which a row whose drafts failed tries again
+  static constexpr int kLooked = 7;     // of one that is looked up
+  static constexpr int kPredicted = 4;  // of one by the checkpoint's own block
+  static constexpr int kRetry = 32;     // tokens after which a row whose drafts failed tries again
 
   /// 0: no draft now. `dearer`: what one more token of the draft costs, in steps without drafts.
   int next(double dearer, int most) {

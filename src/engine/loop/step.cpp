@@ -157,10 +157,17 @@ void Loop::forward(const std::vector<Piece>& pieces) {
       fail(ErrorKind::internal, "MLXCEL_FAIL_STEP: step {} of request {} throws", s.steps + 1, s.id);
   }
   step.seal();
+  const bool states_too = drafter_ && drafter_->wants_states();
   // A step that wants no logits still fills the rows' state: the last hidden states pull it.
-  array result = wanted ? model_->logits(step) : model_->hidden(step);
+  std::optional<array> states;
+  array result = array(0.0f);
+  if (states_too)
+    std::tie(result, states) = states_beside(step);
+  else
+    result = wanted ? model_->logits(step) : model_->hidden(step);
   std::vector<array> outputs = step.pending();
   outputs.push_back(result);
+  if (states) outputs.push_back(*states);
   const TimePoint before = Clock::now();
   mx::eval(std::move(outputs));
   if (wanted && (result.dtype() != mx::float32 || !result.flags().row_contiguous)) {
@@ -169,6 +176,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
   }
   work_.kernel_seconds += seconds_between(before, Clock::now());
   step.commit();
+  if (states) show_states(pieces, *states);
 
   const float* logits = wanted ? result.data<float>() : nullptr;
   for (const Piece& piece : pieces) {
