@@ -22,11 +22,12 @@ PageType page_type(mx::Dtype dtype);
 struct PageBlocks {
   PageType type = PageType::f16;
   int kv_heads = 0, key_dim = 0, value_dim = 0;
+  int latent = 0;           // values are the first so many entries of keys, which are stored alone; value_dim is 0
   size_t head_bytes = 0;    // one kv head's block
   size_t value_offset = 0;  // of the values inside it
   size_t bytes() const { return static_cast<size_t>(kv_heads) * head_bytes; }
 };
-PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim);
+PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim, int latent = 0);
 
 /// Memory of pages as one layer sees it.
 struct PagePool {
@@ -48,12 +49,13 @@ struct AttentionForm {
   float scale = 1.0f;
   float softcap = 0.0f;
   int chunk = 0;  // 0: none; C: query i sees keys i - i % C … i
+  std::optional<array> chosen = {};  // what select_keys() chose: nothing else is seen
 };
 
-/// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim] f32, sinks
-/// [heads] f32 or none -> [tokens, heads * value_dim] f32. CPU only.
-array paged_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
-                      const PagePool& pool, std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
+/// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim] f32 (none where the
+/// pages hold values in their keys), sinks [heads] f32 or none -> [tokens, heads * value_dim] f32. CPU only.
+array paged_attention(const array& q, const array& k, const std::optional<array>& v,
+                      const std::optional<array>& sinks, const PagePool& pool, std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
 
 /// The same without memory and causality: tokens offsets[r] .. offsets[r + 1] - 1 see each other.
 array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,

@@ -17,18 +17,6 @@ constexpr size_t kAlign = 16;  // floats: a cache line
 
 size_t up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-const AttentionBodies& bodies() {
-  switch (isa()) {
-    case Isa::generic:
-      return kAttentionGeneric;
-    case Isa::avx2:
-      return kAttentionAvx2;
-    case Isa::avx512:
-      return kAttentionAvx512;
-  }
-  return kAttentionGeneric;
-}
-
 /// One tile and the segments it meets.
 struct Unit {
   AttentionTile tile;
@@ -45,7 +33,7 @@ class Attentions::Plan final : public PhaseWork {
  public:
   void set(const AttentionCall& call, int rows, const HeadTurn* turn) {
     call_ = call;
-    bodies_ = &bodies();
+    bodies_ = &attention_bodies();
     turning_ = turn != nullptr;
     if (turn) turn_ = *turn;
     width_ = WorkerPool::shared().width();
@@ -247,6 +235,18 @@ class Attentions::Plan final : public PhaseWork {
   std::vector<Unit> units_;
   std::vector<std::pair<int, int>> tasks_;  // unit, segment; empty: whole units
 };
+
+const AttentionBodies& attention_bodies() {
+  switch (isa()) {
+    case Isa::generic:
+      return kAttentionGeneric;
+    case Isa::avx2:
+      return kAttentionAvx2;
+    case Isa::avx512:
+      return kAttentionAvx512;
+  }
+  return kAttentionGeneric;
+}
 
 Attentions::Attentions() = default;
 Attentions::~Attentions() = default;

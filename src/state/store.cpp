@@ -27,10 +27,12 @@ size_t elements(const Shape& shape) {
 
 int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || !bounded(spec.value_dim, kMostWidth) ||
+  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || spec.value_dim < 0 || spec.value_dim > kMostWidth ||
+      spec.latent < 0 || spec.latent > spec.key_dim || (spec.latent > 0 && spec.value_dim > 0) ||
       spec.window < 0 || spec.chunk < 0 || (spec.window > 0 && spec.chunk > 0) || static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
-    fail(ErrorKind::bad_checkpoint, "KV slot {}: {} heads of {} and {}, window {}, chunk {} are out of bounds", kv_.size(),
-         spec.kv_heads, spec.key_dim, spec.value_dim, spec.window, spec.chunk);
+    fail(ErrorKind::bad_checkpoint,
+         "KV slot {}: {} heads of {} and {}, latent {}, window {}, chunk {} are out of bounds", kv_.size(),
+         spec.kv_heads, spec.key_dim, spec.value_dim, spec.latent, spec.window, spec.chunk);
   kv_.push_back(spec);
   return static_cast<int>(kv_.size()) - 1;
 }
@@ -93,7 +95,8 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
     PageGroup& group = groups[index];
     KvPlace& place = places[slot];
     place.group = static_cast<int>(index);
-    place.blocks = kernels::page_blocks(options.kv_dtype, spec.kv_heads, spec.key_dim, spec.value_dim);
+    place.blocks = 
+        kernels::page_blocks(options.kv_dtype, spec.kv_heads, spec.key_dim, spec.value_dim, spec.latent);
     place.offset = group.page_bytes;
     group.page_bytes += place.blocks.bytes();
     all_bytes += place.blocks.bytes();
@@ -141,7 +144,7 @@ void StateStore::Impl::grow_pools(const PageGroup& group) {
       pool = pool ? mx::concatenate({*pool, fresh}, 0) : fresh;
     };
     grown(place.keys, spec.key_dim);
-    grown(place.values, spec.value_dim);
+    if (spec.value_dim > 0) grown(place.values, spec.value_dim);
   }
 }
 
@@ -155,6 +158,7 @@ void StateStore::Impl::copy_page(PageGroup& group, int from, int to) {
   for (const int slot : group.slots) {
     KvPlace& place = places[static_cast<size_t>(slot)];
     for (auto* pool : {&place.keys, &place.values}) {
+      if (!*pool) continue;
       const Shape& s = (*pool)->shape();
       const array page = mx::slice(**pool, Shape{from, 0, 0, 0}, Shape{from + 1, s[1], s[2], s[3]});
       *pool = mx::slice_update(**pool, page, Shape{to, 0, 0, 0}, Shape{to + 1, s[1], s[2], s[3]});

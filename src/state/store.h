@@ -22,9 +22,10 @@ inline constexpr int kRollbackTokens = 64;
 struct KvSpec {
   int kv_heads = 0;
   int key_dim = 0;    // head_dim of keys
-  int value_dim = 0;  // head_dim of values
+  int value_dim = 0;  // head_dim of values; 0: none are stored
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
+  int latent = 0;     // values are the first so many entries of keys, which are stored once; value_dim is then 0
 };
 
 struct RecurrentSpec {

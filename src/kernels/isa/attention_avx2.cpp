@@ -58,7 +58,7 @@ inline Part row_sum(const Vec* s) { return _mm256_add_ps(_mm256_add_ps(s[0], s[1
 
 }  // namespace
 
-const AttentionBodies kAttentionAvx2 = {append, load_queries, segment, merge, finish};
+const AttentionBodies kAttentionAvx2 = {append, load_queries, segment, merge, products, finish};
 
 }  // namespace mlxcel::kernels
 

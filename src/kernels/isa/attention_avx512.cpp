@@ -69,7 +69,7 @@ inline Part row_sum(const Vec* s) {
 
 }  // namespace
 
-const AttentionBodies kAttentionAvx512 = {append, load_queries, segment, merge, finish};
+const AttentionBodies kAttentionAvx512 = {append, load_queries, segment, merge, products, finish};
 
 }  // namespace mlxcel::kernels
 

@@ -34,6 +34,9 @@ struct AttentionCall {
   int two_way;  // every query sees the whole row
   const AttentionRow* rows;
   const int32_t* tables;
+  int latent;              // values are the first value_dim entries of keys: none of their own are stored
+  const uint32_t* chosen;  // [tokens, chosen_sets, chosen_words]: bit j of word p lets key 32 p + j be seen; null: all
+  int chosen_sets, chosen_words;  // sets: a divisor of kv_heads, or kv_heads
 };
 
 /// Queries of one row that meet the same keys: `count` from the row's query `first` on, for each of the
@@ -57,6 +60,8 @@ struct AttentionBodies {
                   float* work);
   /// state := state followed by part. An empty side changes no bit of the other.
   void (*merge)(float* state, const float* part, int queries, int padded);
+  /// out [queries][32]: products of panel [queries][key_dim] with a page's keys.
+  void (*products)(const AttentionCall&, int row, int kv_head, int page, const float* panel, int queries, float* out);
   /// Adds the sinks, divides, writes the tile's part of `out`.
   void (*finish)(const AttentionCall&, const AttentionTile&, float* state);
 };

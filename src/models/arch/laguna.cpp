@@ -68,13 +68,20 @@ Decoder build(const Config& c, const Weights& w) {
   });
 }
 
+std::vector<Rule> rules() {
+  return std::vector<Rule>{
+             rename("*.mlp.experts.e_score_correction_bias", "*.mlp.gate.e_score_correction_bias"),
+             rename("*.mlp.shared_expert.*", "*.mlp.shared_experts.*")} +
+         stack_experts();
+}
+
 }  // namespace
 
 Arch arch_laguna() {
   return {.model_types = {"laguna"},
           .reference = "transformers LagunaForCausalLM",
           .build = build,
-          .weights = stack_experts(),
+          .weights = rules(),
           .tiny = R"({"model_type": "laguna", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
               "num_attention_heads_per_layer": [6, 4, 2], "hidden_act": "silu", "max_position_embeddings": 512,

@@ -8,17 +8,19 @@ namespace mlxcel {
 
 namespace {
 
+/// Without v_head_dim a head's values are as wide as the model shared out over the heads.
 MlaOptions attention(const Config& c, const Dims& d) {
-  auto mla = MlaOptions::from(c, d, false);
-  return mla;
+  return MlaOptions::from(c, d, {.interleaved = false, .value_dim = d.hidden / d.heads});
 }
 
 Decoder build(const Config& c, const Weights& w) {
   const auto d = mla_dims(c);
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
   const auto mla = attention(c, d);
-  const auto layers = static_cast<float>(d.layers);
-  const float branches = factor(c, "scale_depth", 1.4f) / std::sqrt(layers);
+  const float branches = c.is_null("scale_depth")
+                             ? 1.0f
+                             : factor(c, "scale_depth", 1.4f) / std::sqrt(static_cast<float>(d.layers));
+  const int base = c.is_null("dim_model_base") ? d.hidden : c.integer("dim_model_base", 1, kMaxWidth, 256);
   auto model =
       standard_decoder(w, d, norm, {.tie = tied(c, true), .embedding_scale = factor(c, "scale_emb", 12.0f)},
                        [&](int, const Weights& layer) {
@@ -28,8 +30,7 @@ Decoder build(const Config& c, const Weights& w) {
                                         .ffn = GatedMlp::from(c, layer / "mlp", d.hidden),
                                         .scale = branches};
                        });
-  model.logit_scale(static_cast<float>(c.integer("dim_model_base", 1, kMaxWidth, 256)) /
-                    static_cast<float>(d.hidden));
+  model.logit_scale(static_cast<float>(base) / static_cast<float>(d.hidden));
   return model;
 }
 

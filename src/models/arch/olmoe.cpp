@@ -1,6 +1,7 @@
 // OLMoE: norms over the whole width of q and of k, which may be clipped; softmax experts. Reference:
 // transformers OlmoeForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -22,19 +23,17 @@ Decoder build(const Config& c, const Weights& w) {
   if (c.has("clip_qkv"))
     fail(ErrorKind::unsupported, "{}: clip_qkv behind the norms of q and k is not supported", c.where());
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
-  const auto norm = rms_norms(d.hidden, eps);
   const auto moe = experts(c);
   const auto rope = Rope::from(c, d);
   const Bias bias = bias_if(c.get("attention_bias", false));
   const HeadNormOptions qk_norm{.eps = eps, .over = HeadNormOptions::Over::width};
 
-  return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
-    return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
-                   .mixer = Attention(layer / "self_attn", d,
-                                      {.rope = rope, .qk_norm = qk_norm, .qkv_bias = bias, .out_bias = bias}),
-                   .ffn_norm = norm(layer, "post_attention_layernorm"),
-                   .ffn = SparseMoe(layer / "mlp", d.hidden, moe)};
-  });
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int) {
+                           return AttentionOptions{
+                               .rope = rope, .qk_norm = qk_norm, .qkv_bias = bias, .out_bias = bias};
+                         },
+                         moe});
 }
 
 }  // namespace

@@ -1,0 +1,249 @@
+"""Sparse and latent families, second part; see configs.py for what a case says."""
+
+from configs import BASE, rope
+from configs_moe import LONGCAT, MLA, YARN, like
+
+OLMOE = like("olmoe", "OlmoeForCausalLM", hidden_size=60, intermediate_size=28, num_experts=7, num_experts_per_tok=3,
+             norm_topk_prob=False, attention_bias=False, clip_qkv=None)
+
+GRANITE = like("granitemoe", "GraniteMoeForCausalLM", hidden_size=60, intermediate_size=28, num_local_experts=7,
+               num_experts_per_tok=3, attention_bias=False, embedding_multiplier=6.0, attention_multiplier=0.2,
+               residual_multiplier=0.6, logits_scaling=1.8, rms_norm_eps=1e-6)
+
+AFMOE = like("afmoe", "AfmoeForCausalLM", head_dim=18, moe_intermediate_size=26, num_dense_layers=1, num_experts=8,
+             num_experts_per_tok=3, num_shared_experts=2, route_scale=2.4, global_attn_every_n_layers=3,
+             sliding_window=7, mup_enabled=True, num_hidden_layers=4, attention_bias=False)
+
+LAGUNA_ROPE = {"full_attention": {"rope_type": "default", "rope_theta": 50000.0, "partial_rotary_factor": 0.5},
+               "sliding_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 1.0}}
+LAGUNA = {key: value for key, value in
+          like("laguna", "LagunaForCausalLM", head_dim=20, moe_intermediate_size=26, num_experts=8,
+               num_experts_per_tok=3, shared_expert_intermediate_size=22, sliding_window=7, gating=True,
+               num_attention_heads_per_layer=[6, 4, 2, 8], num_hidden_layers=4, moe_routed_scaling_factor=2.5,
+               moe_router_logit_softcapping=0.4, attention_bias=False, rms_norm_eps=1e-6, rope_parameters=LAGUNA_ROPE,
+               layer_types=["full_attention", "sliding_attention", "sliding_attention", "full_attention"]).items()
+          if key != "rope_theta"}
+
+MINICPM3 = like("minicpm3", "MiniCPM3ForCausalLM", **MLA, scale_emb=5, scale_depth=0.9, dim_model_base=30,
+                tie_word_embeddings=True, rope_scaling={
+                    "type": "longrope", "original_max_position_embeddings": 24,
+                    "short_factor": [1.0, 1.1, 1.2, 1.4, 1.7], "long_factor": [1.0, 1.6, 2.3, 4.0, 7.0]})
+
+MINIMAX_M2 = like("minimax_m2", "MiniMaxM2ForCausalLM", head_dim=20, rotary_dim=12, intermediate_size=28,
+                  num_local_experts=8, num_experts_per_tok=3, rms_norm_eps=1e-6)
+
+LLAMA4 = {"architectures": ["Llama4ForConditionalGeneration"], "model_type": "llama4", **BASE, "torch_dtype": "float32",
+          "text_config": {key: value for key, value in
+                          like("llama4_text", "", head_dim=20, intermediate_size=28, intermediate_size_mlp=76,
+                               num_local_experts=5, num_experts_per_tok=1, interleave_moe_layer_step=2,
+                               num_hidden_layers=4, attention_chunk_size=9, attn_temperature_tuning=True,
+                               floor_scale=7, attn_scale=0.4, use_qk_norm=True, no_rope_layers=[1, 1, 0, 1],
+                               attention_bias=False).items() if key not in ("architectures", "torch_dtype")}}
+
+DSA = {**{key: value for key, value in like("deepseek_v32", "DeepseekV32ForCausalLM").items()}, **MLA,
+       "first_k_dense_replace": 1, "moe_intermediate_size": 26, "n_routed_experts": 12, "n_shared_experts": 1,
+       "num_experts_per_tok": 3, "n_group": 4, "topk_group": 2, "norm_topk_prob": True, "routed_scaling_factor": 2.5,
+       "rms_norm_eps": 1e-6, "index_n_heads": 9, "index_head_dim": 16, "index_topk": 9}
+
+GLM_DSA = {**DSA, "architectures": ["GlmMoeDsaForCausalLM"], "model_type": "glm_moe_dsa", "n_group": 1, "topk_group": 1,
+           "num_hidden_layers": 4, "index_n_heads": 11, "index_topk": 7, "rms_norm_eps": 1e-5}
+
+M3 = {"architectures": ["MiniMaxM3SparseForConditionalGeneration"], "model_type": "minimax_m3_vl", **BASE,
+      "torch_dtype": "float32",
+      "text_config": {key: value for key, value in
+                      like("minimax_m3_vl_text", "", head_dim=20, rotary_dim=12, intermediate_size=28,
+                           dense_intermediate_size=76, shared_intermediate_size=22, num_local_experts=8,
+                           num_experts_per_tok=3, routed_scaling_factor=1.7, swiglu_alpha=1.4, swiglu_limit=0.7,
+                           rms_norm_eps=1e-6, mlp_layer_types=["dense", "sparse", "sparse"],
+                           layer_types=["minimax_m3_sparse", "full_attention", "minimax_m3_sparse"],
+                           rope_parameters={"rope_type": "default", "rope_theta": 10000.0,
+                                            "partial_rotary_factor": 0.6},
+                           index_n_heads=2, index_head_dim=16, index_block_size=4, index_topk_blocks=3,
+                           index_local_blocks=1).items() if key not in ("architectures", "torch_dtype")}}
+
+MUSE_TEXT = {"model_type": "muse_glimmer_text", "hidden_activation": "silu", "hidden_size": 72, "intermediate_size": 100,
+             "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 16, "vocab_size": 97,
+             "max_position_embeddings": 128, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 6,
+             "qk_scale_factor": 1.7, "output_multiplier": 1.2, "final_logit_softcapping": 4.0, "post_norm_eps": 1e-8,
+             "attention_bias": False, "tie_word_embeddings": False, "pad_token_id": 0}
+# The reference reads token 0 in place of an image's or a video's, so the prompt has none of these.
+MUSE = {"architectures": ["MuseGlimmerForConditionalGeneration"], "model_type": "muse_glimmer", "text_config": MUSE_TEXT,
+        "torch_dtype": "float32", "image_token_id": 90, "video_token_id": 91, "out_hidden_size": 72,
+        "projector_hidden_size": 16,
+        "vision_config": {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 1, "num_attention_heads": 2,
+                          "patch_size": 7, "pos_emb_height": 4, "pos_emb_width": 4, "max_position_embeddings": 16,
+                          "layer_types": ["full_attention"]}}
+
+
+CASES = {
+    # muse_glimmer ---------------------------------------------------------------------------------------
+    "muse_glimmer-pattern": {
+        "config": MUSE, "below": 90,
+        "mutants": [{"text_config": {"sliding_window": 5}}, {"text_config": {"qk_scale_factor": 3.0}},
+                    {"text_config": {"output_multiplier": 0.5}}, {"text_config": {"final_logit_softcapping": 2.0}},
+                    {"text_config": {"layer_rope_theta": [10000.0, 10000.0, 10000.0, 10000.0]}}],
+    },
+    "muse_glimmer-bias": {
+        "config": {**MUSE, "text_config": {**MUSE_TEXT, "output_multiplier": 0.3, "attention_bias": True, "num_key_value_heads": 6,
+                                           "layer_types": ["full_attention", "sliding_attention", "full_attention"],
+                                           "layer_rope_theta": [0, 10000.0, 10000.0], "num_hidden_layers": 3,
+                                           "rms_norm_eps": 0.02}},
+        "below": 90,
+        "mutants": [{"text_config": {"rms_norm_eps": 1e-6}}],
+    },
+    # deepseek_v32 ---------------------------------------------------------------------------------------
+    "deepseek_v32-chosen": {
+        "config": {**DSA}, "chooses": True,
+        "mutants": [{"index_topk": 8}, {"index_topk": 64}, {"topk_group": 1, "num_experts_per_tok": 2}],
+    },
+    "deepseek_v32-yarn": {
+        "config": {**DSA, "rope_scaling": YARN, "num_attention_heads": 5, "num_key_value_heads": 5, "index_n_heads": 13,
+                   "index_head_dim": 10, "index_topk": 14, "attention_bias": True, "num_hidden_layers": 2,
+                   "tie_word_embeddings": True, "norm_topk_prob": False, "num_nextn_predict_layers": 0},
+        "chooses": True,
+        "mutants": [{"index_topk": 12}, {"rope_scaling": {"mscale_all_dim": 0.5}}, {"norm_topk_prob": True}],
+    },
+    # glm_moe_dsa ----------------------------------------------------------------------------------------
+    "glm_moe_dsa-every": {
+        "config": {**GLM_DSA}, "chooses": True,
+        "mutants": [{"index_topk": 6}, {"index_topk": 64}, {"routed_scaling_factor": 1.0}],
+    },
+    "glm_moe_dsa-shared": {
+        "config": {**GLM_DSA, "indexer_types": ["full", "shared", "full", "shared"], "index_topk": 12,
+                   "mlp_layer_types": ["sparse", "dense", "sparse", "sparse"], "tie_word_embeddings": True,
+                   "num_attention_heads": 4, "num_key_value_heads": 4, "n_shared_experts": 2},
+        "also": [{"indexer_types": None, "index_topk_pattern": "FSFS"},
+                 {"indexer_types": None, "index_topk_freq": 2, "index_skip_topk_offset": 1}],
+        "chooses": True,
+        "mutants": [{"index_topk": 10}, {"num_experts_per_tok": 2}],
+    },
+    # minimax_m3 -----------------------------------------------------------------------------------------
+    "minimax_m3_vl-blocks": {
+        "config": {**M3}, "chooses": True,
+        "reference_class": "MiniMaxM3VLForCausalLM", "reference_type": "minimax_m3_vl_text", "also_saved": False,
+        "reference_config": lambda c: {**c["text_config"], "model_type": "minimax_m3_vl_text"},
+        "mutants": [{"text_config": {"index_topk_blocks": 2}}, {"text_config": {"index_block_size": 5}},
+                    {"text_config": {"swiglu_alpha": 1.7}}, {"text_config": {"routed_scaling_factor": 1.0}}],
+    },
+    "minimax_m3_vl-published": {
+        "config": {**M3, "text_config": {**{k: v for k, v in M3["text_config"].items()
+                                            if not k.startswith("index_") and k not in ("layer_types", "mlp_layer_types",
+                                                                                         "rope_parameters")},
+                                         "num_key_value_heads": 3, "num_hidden_layers": 2, "tie_word_embeddings": True,
+                                         "moe_layer_freq": [1, 0], "swiglu_limit": 7.0, "rope_theta": 5000.0,
+                                         "sparse_attention_config": {
+                                             "sparse_num_index_heads": 3, "sparse_index_dim": 14, "sparse_block_size": 3,
+                                             "sparse_topk_blocks": 5, "sparse_local_block": 2,
+                                             "sparse_attention_freq": [1, 1]}}},
+        "oracle": "mlx", "unstack": True, "chooses": True,
+        "rename": [(r"(experts\.\d+)\.gate_proj", r"\1.w1"), (r"(experts\.\d+)\.up_proj", r"\1.w3"),
+                   (r"(experts\.\d+)\.down_proj", r"\1.w2")],
+        "mutants": [{"text_config": {"rope_theta": 100.0}}, {"text_config": {"num_experts_per_tok": 2}},
+                    {"text_config": {"sparse_attention_config": {"sparse_topk_blocks": 4}}}],
+    },
+    # longcat_flash_ngram --------------------------------------------------------------------------------
+    "longcat_flash_ngram-four": {
+        "config": {**LONGCAT, "model_type": "longcat_flash_ngram", "ngram_vocab_size_ratio": 3, "emb_neighbor_num": 4,
+                   "emb_split_num": 2},
+        "oracle": "mlx", "unstack": True,
+        "mutants": [{"moe_topk": 3}, {"routed_scaling_factor": 1.0}, {"rope_theta": 100.0}],
+    },
+    "longcat_flash_ngram-two": {
+        "config": {**LONGCAT, "model_type": "longcat_flash_ngram", "ngram_vocab_size_ratio": 5, "emb_neighbor_num": 2,
+                   "emb_split_num": 3, "norm_topk_prob": True, "router_bias": True, "num_layers": 1,
+                   "num_attention_heads": 4},
+        "oracle": "mlx",
+        "mutants": [{"norm_topk_prob": False}, {"rope_theta": 100.0}],
+    },
+    # olmoe ----------------------------------------------------------------------------------------------
+    "olmoe-plain": {
+        "config": {**OLMOE},
+        "mutants": [{"norm_topk_prob": True}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}],
+    },
+    "olmoe-bias": {
+        "config": {**OLMOE, "attention_bias": True, "num_attention_heads": 5, "num_key_value_heads": 5,
+                   "norm_topk_prob": True, "tie_word_embeddings": True, "num_hidden_layers": 2, "rms_norm_eps": 0.02},
+        "mutants": [{"norm_topk_prob": False}, {"rms_norm_eps": 1e-6}, {"num_experts_per_tok": 2}],
+    },
+    # granitemoe -----------------------------------------------------------------------------------------
+    "granitemoe-multipliers": {
+        "config": {**GRANITE},
+        "mutants": [{"embedding_multiplier": 1.0}, {"attention_multiplier": 0.4}, {"residual_multiplier": 1.0},
+                    {"logits_scaling": 1.0}, {"num_experts_per_tok": 2}],
+    },
+    "granitemoe-bias": {
+        "config": {**GRANITE, "attention_bias": True, "num_attention_heads": 5, "num_key_value_heads": 1,
+                   "tie_word_embeddings": True, "num_hidden_layers": 2, "num_experts_per_tok": 6, "rms_norm_eps": 0.02,
+                   **rope(rope_type="linear", rope_theta=5000.0, factor=2.0)},
+        "drop": ["rope_theta"],
+        "mutants": [{"logits_scaling": 2.5}, {"num_experts_per_tok": 4}],
+    },
+    # afmoe ----------------------------------------------------------------------------------------------
+    "afmoe-pattern": {
+        "config": {**AFMOE},
+        "mutants": [{"sliding_window": 6}, {"sliding_window": 8}, {"global_attn_every_n_layers": 2},
+                    {"mup_enabled": False}, {"route_scale": 1.0}],
+    },
+    "afmoe-types": {
+        "config": {**AFMOE, "num_hidden_layers": 3, "num_dense_layers": 2, "num_shared_experts": 1, "mup_enabled": False,
+                   "attention_bias": True, "num_key_value_heads": 6, "tie_word_embeddings": True, "rms_norm_eps": 0.02,
+                   "layer_types": ["full_attention", "sliding_attention", "sliding_attention"]},
+        "mutants": [{"rms_norm_eps": 1e-6}, {"num_experts_per_tok": 2}, {"sliding_window": 5}],
+    },
+    # laguna ---------------------------------------------------------------------------------------------
+    "laguna-heads": {
+        "config": {**LAGUNA},
+        "mutants": [{"sliding_window": 6}, {"sliding_window": 8}, {"moe_router_logit_softcapping": 0.0},
+                    {"moe_routed_scaling_factor": 1.0},
+                    {"rope_parameters": {"full_attention": {"rope_theta": 100.0}}}],
+    },
+    "laguna-elements": {
+        "config": {**{k: v for k, v in LAGUNA.items() if k not in ("rope_parameters", "num_attention_heads_per_layer")},
+                   "gating": "per-element", "attention_bias": True, "num_hidden_layers": 3, "num_key_value_heads": 3,
+                   "mlp_layer_types": ["sparse", "dense", "sparse"], "moe_router_logit_softcapping": 0.0,
+                   "layer_types": ["sliding_attention", "full_attention", "sliding_attention"], "rms_norm_eps": 0.02,
+                   "tie_word_embeddings": True},
+        "mutants": [{"num_experts_per_tok": 2}, {"rms_norm_eps": 1e-6}, {"sliding_window": 6}],
+    },
+    # minicpm3 -------------------------------------------------------------------------------------------
+    "minicpm3-long": {
+        "config": {**MINICPM3},
+        "mutants": [{"scale_emb": 1}, {"scale_depth": 1.8}, {"dim_model_base": 60},
+                    {"rope_scaling": {"long_factor": [1.0, 1.0, 1.0, 1.0, 1.0]}}],
+    },
+    "minicpm3-plain": {
+        "config": {**{k: v for k, v in MINICPM3.items() if k not in ("v_head_dim", "scale_depth", "dim_model_base")},
+                   "q_lora_rank": None, "rope_scaling": None, "attention_bias": True, "num_hidden_layers": 2,
+                   "tie_word_embeddings": False, "scale_depth": None, "dim_model_base": None, "rms_norm_eps": 0.02},
+        "mutants": [{"rope_theta": 100.0}, {"scale_depth": 0.5}],
+    },
+    # minimax_m2 -----------------------------------------------------------------------------------------
+    "minimax_m2-part": {
+        "config": {**MINIMAX_M2},
+        "mutants": [{"rotary_dim": 20}, {"num_experts_per_tok": 2}, {"rope_theta": 100.0}],
+    },
+    "minimax_m2-whole": {
+        "config": {**{k: v for k, v in MINIMAX_M2.items() if k != "rotary_dim"}, "num_key_value_heads": 6, "head_dim": 14,
+                   "num_hidden_layers": 2, "tie_word_embeddings": True, "num_experts_per_tok": 5, "rms_norm_eps": 0.02},
+        "mutants": [{"rms_norm_eps": 1e-6}, {"num_experts_per_tok": 4}],
+    },
+    # llama4 ---------------------------------------------------------------------------------------------
+    "llama4-chunks": {
+        "config": {**LLAMA4},
+        "reference_class": "Llama4ForCausalLM", "reference_type": "llama4_text", "also_saved": False,
+        "reference_config": lambda c: {**c["text_config"], "model_type": "llama4_text"},
+        "mutants": [{"text_config": {"attention_chunk_size": 8}}, {"text_config": {"use_qk_norm": False}},
+                    {"text_config": {"attn_temperature_tuning": False}}, {"text_config": {"floor_scale": 14}}],
+    },
+    "llama4-listed": {
+        "config": {**LLAMA4, "text_config": {**LLAMA4["text_config"], "moe_layers": [0, 2], "num_hidden_layers": 3,
+                                             "num_experts_per_tok": 2, "use_qk_norm": False, "attention_bias": True,
+                                             "attention_chunk_size": None, "no_rope_layers": [], "rms_norm_eps": 0.02,
+                                             "no_rope_layer_interval": 2, "attn_temperature_tuning": False,
+                                             "tie_word_embeddings": True, "num_key_value_heads": 6}},
+        "reference_class": "Llama4ForCausalLM", "reference_type": "llama4_text", "also_saved": False,
+        "reference_config": lambda c: {**c["text_config"], "model_type": "llama4_text"},
+        "mutants": [{"text_config": {"no_rope_layer_interval": 3}}, {"text_config": {"rms_norm_eps": 1e-6}},
+                    {"text_config": {"num_experts_per_tok": 1}}],
+    },
+}
