@@ -25,12 +25,13 @@ struct Inputs {
 };
 
 /// Checks the shapes of a call.
-Inputs inputs_of(const array& q, const array& k, const std::optional<array>& v, const std::optional<array>& sinks,
-                 const AttentionForm& form) {
+Inputs inputs_of(const array& q, const array& k, const std::optional<array>& v,
+                 const std::optional<array>& sinks, const AttentionForm& form) {
   const auto wrong = [](const char* what, const array& x, const std::string& want) {
     fail(ErrorKind::internal, "attention: {} is {}, expected {}", what, mlxcel::to_string(x.shape()), want);
   };
-  if (q.ndim() != 3 || q.shape(1) != form.heads) wrong("q", q, fmt::format("[tokens, {}, key_dim]", form.heads));
+  if (q.ndim() != 3 || q.shape(1) != form.heads)
+    wrong("q", q, fmt::format("[tokens, {}, key_dim]", form.heads));
   if (k.ndim() != 3 || k.shape(0) != q.shape(0) || k.shape(2) != q.shape(2) || k.shape(1) < 1 ||
       form.heads % k.shape(1) != 0)
     wrong("k", k, fmt::format("[{}, a divisor of {}, {}]", q.shape(0), form.heads, q.shape(2)));
@@ -55,15 +56,24 @@ Inputs inputs_of(const array& q, const array& k, const std::optional<array>& v, 
 /// What of a call is fixed while its graph is built.
 struct Fixed {
   int v, sinks, chosen, chosen_sets, chosen_words;
-  int heads, window, chunk;
+  int heads, window, chunk, block;
   float scale, softcap;
   PageBlocks blocks;
 };
 
 Fixed fixed(const Inputs& inputs, const AttentionForm& form, const PageBlocks& blocks) {
-  return {inputs.v,    inputs.sinks, inputs.chosen, form.chosen ? form.chosen->shape(1) : 0,
-          form.chosen ? form.chosen->shape(2) : 0,  form.heads, form.window, form.chunk,
-          form.scale,  form.softcap, blocks};
+  return {.v = inputs.v,
+          .sinks = inputs.sinks,
+          .chosen = inputs.chosen,
+          .chosen_sets = form.chosen ? form.chosen->shape(1) : 0,
+          .chosen_words = form.chosen ? form.chosen->shape(2) : 0,
+          .heads = form.heads,
+          .window = form.window,
+          .chunk = form.chunk,
+          .block = form.block,
+          .scale = form.scale,
+          .softcap = form.softcap,
+          .blocks = blocks};
 }
 
 AttentionCall call_of(const Buffers& buffers, const Fixed& f, const AttentionRows& rows, char* pages,
@@ -91,6 +101,7 @@ AttentionCall call_of(const Buffers& buffers, const Fixed& f, const AttentionRow
   call.softcap = f.softcap;
   call.window = f.window;
   call.chunk = f.chunk;
+  call.block = f.block;
   call.q_stride = buffers.stride[0];
   call.k_stride = buffers.stride[1];
   if (f.v >= 0) call.v_stride = buffers.stride[static_cast<size_t>(f.v)];
@@ -128,18 +139,20 @@ array paged_attention(const array& q, const array& k, const std::optional<array>
   auto inputs = inputs_of(q, k, v, sinks, form);
   const PageBlocks& blocks = pool.blocks;
   const int width = blocks.latent > 0 ? blocks.latent : blocks.value_dim;
-  if (k.shape(1) != blocks.kv_heads || k.shape(2) != blocks.key_dim || v.has_value() != (blocks.value_dim > 0) ||
-      (v && v->shape(2) != width) || width < 1 || blocks.latent > blocks.key_dim)
+  if (k.shape(1) != blocks.kv_heads || k.shape(2) != blocks.key_dim ||
+      v.has_value() != (blocks.value_dim > 0) || (v && v->shape(2) != width) || width < 1 ||
+      blocks.latent > blocks.key_dim)
     fail(ErrorKind::internal, "attention: k {} and v {}, pages hold {} heads of {} and {}, latent {}",
-         mlxcel::to_string(k.shape()), v ? mlxcel::to_string(v->shape()) : "none", blocks.kv_heads, blocks.key_dim,
-         blocks.value_dim, blocks.latent);
+         mlxcel::to_string(k.shape()), v ? mlxcel::to_string(v->shape()) : "none", blocks.kv_heads,
+         blocks.key_dim, blocks.value_dim, blocks.latent);
   const Fixed given = fixed(inputs, form, blocks);
-  return native_op("attention", {q.shape(0), form.heads * width}, mx::float32, std::move(inputs.arrays),
-                   [pool, rows = std::move(rows), given](const Buffers& buffers) {
-                     run_attention(call_of(buffers, given, *rows, pool.layer, pool.page_bytes),
-                                   static_cast<int>(rows->rows.size()));
-                   },
-                   v ? kStrided : kStrided & 3u);
+  return native_op(
+      "attention", {q.shape(0), form.heads * width}, mx::float32, std::move(inputs.arrays),
+      [pool, rows = std::move(rows), given](const Buffers& buffers) {
+        run_attention(call_of(buffers, given, *rows, pool.layer, pool.page_bytes),
+                      static_cast<int>(rows->rows.size()));
+      },
+      v ? kStrided : kStrided & 3u);
 }
 
 array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
@@ -152,19 +165,20 @@ array two_way_attention(const array& q, const array& k, const array& v, const st
     const int count = offsets[r + 1] - offsets[r];
     if (count == 0) continue;
     rows->rows.push_back({offsets[r], count, 0, static_cast<int>(rows->tables.size())});
-    for (int t = 0; t < count; t += kAttentionPage) rows->tables.push_back(static_cast<int32_t>(rows->tables.size()));
+    for (int t = 0; t < count; t += kAttentionPage)
+      rows->tables.push_back(static_cast<int32_t>(rows->tables.size()));
   }
-  return native_op("two_way_attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32,
-                   std::move(inputs.arrays),
-                   [given, rows = std::move(rows)](const Buffers& buffers) {
-                     const size_t page_bytes = given.blocks.bytes();
-                     // The pages live as long as the call; what lies behind a row's last token is never used.
-                     const std::unique_ptr<char[]> pages(new char[rows->tables.size() * page_bytes + kSlack]);
-                     AttentionCall call = call_of(buffers, given, *rows, pages.get(), page_bytes);
-                     call.two_way = 1;
-                     run_attention(call, static_cast<int>(rows->rows.size()));
-                   },
-                   kStrided);
+  return native_op(
+      "two_way_attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32, std::move(inputs.arrays),
+      [given, rows = std::move(rows)](const Buffers& buffers) {
+        const size_t page_bytes = given.blocks.bytes();
+        // The pages live as long as the call; what lies behind a row's last token is never used.
+        const std::unique_ptr<char[]> pages(new char[rows->tables.size() * page_bytes + kSlack]);
+        AttentionCall call = call_of(buffers, given, *rows, pages.get(), page_bytes);
+        call.two_way = 1;
+        run_attention(call, static_cast<int>(rows->rows.size()));
+      },
+      kStrided);
 }
 
 }  // namespace mlxcel::kernels

@@ -49,6 +49,7 @@ struct AttentionForm {
   float scale = 1.0f;
   float softcap = 0.0f;
   int chunk = 0;  // 0: none; C: query i sees keys i - i % C … i
+  int block = 0;  // 0: none; B: blocks of B keys see each other, as far as the step holds them
   std::optional<array> chosen = {};  // what select_keys() chose: nothing else is seen
 };
 

@@ -64,7 +64,6 @@ constexpr std::string_view kKnownTypes[] = {
     "kitten_tts",
     "kokoro",
     "lfm2_moe",
-    "llada2_moe",
     "llama_bidirec",
     "llama_nemotron_vl",
     "llava_bunny",

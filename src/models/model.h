@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "models/skeleton.h"
 #include "nn/weights.h"
 #include "state/step.h"
 #include "state/store.h"
@@ -27,6 +28,7 @@ struct ModelInfo {
   size_t weight_bytes = 0;                   // as held
   long long parameters = 0;
   std::vector<std::string> warnings;
+  Diffusion diffusion = {};                  // text diffusion
 };
 
 class Model {

@@ -25,6 +25,7 @@ struct KvSpec {
   int value_dim = 0;  // head_dim of values; 0: none are stored
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
+  int block = 0;      // 0: none; B: blocks of B tokens see each other, as far as a step holds them
   int latent = 0;     // values are the first so many entries of keys, which are stored once; value_dim is then 0
 };
 

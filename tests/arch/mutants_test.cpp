@@ -147,6 +147,7 @@ const std::vector<Mutant>& mutants() {
       {"logit cap dropped", {"muse_glimmer"}},
       {"window ignored", {"afmoe", "laguna"}},
       {"chunk ignored", {"llama4"}},
+      {"blocks seen one way", {"llada2_moe"}},
       {"query temperature dropped", {"llama4"}},
   };
   return list;

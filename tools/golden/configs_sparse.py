@@ -74,8 +74,57 @@ MUSE = {"architectures": ["MuseGlimmerForConditionalGeneration"], "model_type": 
                           "patch_size": 7, "pos_emb_height": 4, "pos_emb_width": 4, "max_position_embeddings": 16,
                           "layer_types": ["full_attention"]}}
 
+# LLaDA-2 has the graph of GLM-4.5 under Ling's names; its blocks see each other.
+LLADA = {**{k: v for k, v in like("llada2_moe", "LLaDA2MoeModelLM", head_dim=20, partial_rotary_factor=0.5,
+                                  use_qk_norm=True, use_qkv_bias=False, use_bias=False, first_k_dense_replace=1,
+                                  moe_intermediate_size=26, num_experts=9, num_shared_experts=1, num_experts_per_tok=3,
+                                  n_group=3, topk_group=2, norm_topk_prob=True, routed_scaling_factor=1.5,
+                                  block_length=8, mask_token_id=96).items()}}
+
+
+def glm_of_llada(config):
+    return {**{k: v for k, v in config.items() if k not in ("num_experts", "num_shared_experts", "use_qkv_bias", "use_bias",
+                                                            "block_length", "mask_token_id")},
+            "model_type": "glm4_moe", "n_routed_experts": config["num_experts"],
+            "n_shared_experts": config["num_shared_experts"], "attention_bias": config["use_qkv_bias"]}
+
+
+def llada_names(saved, config):
+    """Ling's names, q, k and v in one."""
+    layout = {}
+    for name, shape in saved.items():
+        own = name.replace("model.embed_tokens", "model.word_embeddings").replace("e_score_correction_bias", "expert_bias")
+        own = own.replace("self_attn.o_proj", "attention.dense").replace("self_attn.q_norm", "attention.query_layernorm")
+        own = own.replace("self_attn.k_norm", "attention.key_layernorm")
+        if ".self_attn.q_proj." in name:
+            parts = [name.replace("q_proj", part) for part in ("q_proj", "k_proj", "v_proj")]
+            ends = [0]
+            for part in parts:
+                ends.append(ends[-1] + saved[part][0])
+            pieces = {part: (lambda x, a=a, b=b: x[a:b]) for part, a, b in zip(parts, ends, ends[1:])}
+            layout[name.replace("self_attn.q_proj", "attention.query_key_value")] = ([ends[-1], *shape[1:]], pieces)
+        elif ".self_attn." not in own:
+            layout[own] = (shape, {name: lambda x: x})
+        elif "_proj." not in own:
+            layout[own] = (shape, {name: lambda x: x})
+    return layout
+
 
 CASES = {
+    # llada2_moe -----------------------------------------------------------------------------------------
+    "llada2_moe-blocks": {
+        "config": {**LLADA}, "block": lambda c: c["block_length"], "layout": llada_names, "also_saved": False,
+        "reference_type": "glm4_moe", "reference_class": "Glm4MoeForCausalLM", "reference_config": glm_of_llada,
+        "mutants": [{"block_length": 4}, {"block_length": 16}, {"topk_group": 1}, {"partial_rotary_factor": 1.0}],
+    },
+    "llada2_moe-bias": {
+        "config": {**LLADA, "use_qkv_bias": True, "num_hidden_layers": 2, "num_key_value_heads": 6, "n_group": 1,
+                   "topk_group": 1, "num_shared_experts": 2, "block_length": 16, "tie_word_embeddings": True,
+                   "first_k_dense_replace": 0, "rms_norm_eps": 0.02},
+        "block": lambda c: c["block_length"], "layout": llada_names, "also_saved": False,
+        "reference_type": "glm4_moe", "reference_class": "Glm4MoeForCausalLM", "reference_config": glm_of_llada,
+        "mutants": [{"block_length": 1}, {"rms_norm_eps": 1e-6}, {"num_experts_per_tok": 2}],
+    },
     # muse_glimmer ---------------------------------------------------------------------------------------
     "muse_glimmer-pattern": {
         "config": MUSE, "below": 90,

@@ -79,6 +79,9 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
+    if (info_.diffusion.block > 0 && options_.prompt_lookup)
+      fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
+           info_.model_type);
     make_store(checkpoint);
   }
   if (options_.warmup) warm_up();

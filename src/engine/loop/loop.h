@@ -101,8 +101,14 @@ class Loop final : public ModelThread::Guest {
   bool take(Sequence& sequence, std::span<const float> logits);
   void rewind(Sequence& sequence, const Piece& piece);
   void deliver_scores(Sequence& sequence, const Piece& piece, const float* logits);
+  bool put(Sequence& sequence, Draw draw);
   void note_failure(const std::exception& error);
   int max_scored_tokens() const;
+
+  // denoise.cpp: text diffusion.
+  void begin_canvas(Sequence& sequence) const;
+  Piece canvas_piece(Sequence& sequence, int room) const;
+  void deliver_canvas(Sequence& sequence, const Piece& piece, const float* logits, int rows);
 
   // request.cpp: what a request is checked for and turned into, on the caller's thread.
   void check_prompt(const Request& request) const;

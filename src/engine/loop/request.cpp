@@ -67,6 +67,7 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
         if (id >= 0 && id < info_.vocab_size) request.sampling.banned.push_back(id);
     request.eos.clear();
   }
+  if (info_.diffusion.block > 0) request.sampling.banned.push_back(info_.diffusion.mask);
 
   auto sequence = std::make_unique<Sequence>();
   const SamplingParams& sampling = request.sampling;
@@ -85,6 +86,7 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
   if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
+  begin_canvas(*sequence);
   sequence->sink = std::move(sink);
   sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
   sequence->submitted = Clock::now();

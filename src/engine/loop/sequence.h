@@ -10,6 +10,7 @@
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/loop/canvas.h"
 #include "engine/loop/gate.h"
 #include "engine/loop/speculation.h"
 #include "state/store.h"
@@ -23,6 +24,7 @@ struct Sequence {
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::optional<Sampler> sampler;
   std::optional<Gate> gate;       // where the answer is constrained
+  std::optional<Canvas> canvas;   // of a text-diffusion model: the block that is being filled in
   std::vector<TokenId> tokens;    // prompt, then what was generated
   std::optional<RowState> state;  // holds the first state->length() of them; none while waiting
   int prompt_tokens = 0;
@@ -44,7 +46,7 @@ struct Sequence {
   int remaining() const { return static_cast<int>(tokens.size()) - held(); }
   /// Between draws. Tokens of a draft that recurrent state had to forget are evaluated again with the next
   /// one.
-  bool decoding() const { return generated > 0 && remaining() <= DraftWidth::kMost + 1; }
+  bool decoding() const { return !canvas && generated > 0 && remaining() <= DraftWidth::kMost + 1; }
   bool wants_scores() const { return request.prompt_logprobs && scored < prompt_tokens; }
 
   Timings timings(TimePoint now) const {

@@ -39,6 +39,11 @@ std::vector<Piece> Loop::plan() {
   for (const auto& s : running_) {
     if (s->decoding()) continue;
     if (left <= 0) break;
+    if (s->canvas) {
+      pieces.push_back(canvas_piece(*s, left));
+      left -= pieces.back().count;
+      continue;
+    }
     int count = std::min({s->remaining(), left, chunk});
     if (s->held() < s->boundary) count = std::min(count, s->boundary - s->held());
     Wants wants = Wants::none;
@@ -207,6 +212,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
 }
 
 void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int rows) {
+  if (s.canvas) return deliver_canvas(s, piece, logits, rows);
   const auto vocab = static_cast<size_t>(info_.vocab_size);
   s.evaluated = s.held() - static_cast<int>(piece.draft.size());
   if (s.wants_scores() && piece.wants == Wants::all) deliver_scores(s, piece, logits);
@@ -257,7 +263,11 @@ void Loop::rewind(Sequence& s, const Piece& piece) {
 // One token from its logits; false when it ended the answer.
 bool Loop::take(Sequence& s, std::span<const float> logits) {
   const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
-  Draw draw = s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask);
+  return put(s, s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask));
+}
+
+// A drawn token joins the answer; false when it ended it.
+bool Loop::put(Sequence& s, Draw draw) {
   const auto& eos = s.request.eos;
   if (std::find(eos.begin(), eos.end(), draw.token) != eos.end()) {
     finish(s, FinishReason::stop, draw.token);

@@ -157,6 +157,12 @@ inline int oldest_key(const AttentionCall& c, int position) {
   return c.window > 0 ? larger_int(0, position - c.window + 1) : 0;
 }
 
+/// Behind the last key that a query at this position of a row sees.
+inline int end_of_keys(const AttentionCall& c, const AttentionRow& row, int position) {
+  const int end = c.block > 0 ? position - position % c.block + c.block : position + 1;
+  return smaller_int(end, row.position + row.count);
+}
+
 inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int query, int page_start) {
   const AttentionRow& row = c.rows[tile.row];
   if (c.two_way) return {0, smaller_int(kAttentionPage, row.position + row.count - page_start), ~0u};
@@ -164,7 +170,7 @@ inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int qu
   const uint32_t bits = chosen_bits(c, tile, query, page_start / kAttentionPage);
   if (bits == 0) return {0, 0, 0};
   const int lo = larger_int(0, oldest_key(c, position) - page_start);
-  return {lo, smaller_int(kAttentionPage, position + 1 - page_start), bits};
+  return {lo, smaller_int(kAttentionPage, end_of_keys(c, row, position) - page_start), bits};
 }
 
 /// Touches a cache line of the page that comes next: a page is too short for the hardware to run ahead.
@@ -401,7 +407,8 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
   __builtin_memset(state, 0, (sums + static_cast<size_t>(2 * n)) * sizeof(float));
   for (int i = 0; i < n; ++i) state[sums + static_cast<size_t>(i)] = kNone;
 
-  const int last = row.position + (c.two_way ? row.count : tile.first + tile.count) - 1;
+  const int last = (c.two_way ? row.position + row.count
+                              : end_of_keys(c, row, row.position + tile.first + tile.count - 1)) - 1;
   const int oldest = c.two_way ? 0 : oldest_key(c, row.position + tile.first);
   const int from = larger_int(segment * kAttentionSegment, oldest) / kAttentionPage;
   const int to = smaller_int((segment + 1) * kAttentionSegment - 1, last) / kAttentionPage;

@@ -31,6 +31,7 @@ struct AttentionCall {
   float scale, softcap;
   int window;   // 0: none
   int chunk;    // 0: none
+  int block;    // 0: none; B: query i also sees what its row's step holds of keys i + 1 … i - i % B + B - 1
   int two_way;  // every query sees the whole row
   const AttentionRow* rows;
   const int32_t* tables;
