@@ -151,18 +151,24 @@ TEST_F(DiffusionTest, what_has_no_meaning_is_refused) {
   EXPECT_THROW(engine->submit(request, [](Event) {}), Error);
 }
 
+Draw drawn(int32_t token) {
+  Draw draw;
+  draw.token = token;
+  return draw;
+}
+
 TEST(Canvas, the_last_round_leaves_nothing_open) {
   Canvas canvas({.block = 6, .mask = 9, .threshold = 0.9f, .steps = 4});
   canvas.begin(5);
   const auto offers = [&](float sure) {
     std::vector<Canvas::Offer> list;
     for (int i = 0; i < 5; ++i)
-      if (!canvas.known(i)) list.push_back({i, Draw{.token = i}, sure + 0.01f * static_cast<float>(i)});
+      if (!canvas.known(i)) list.push_back({i, drawn(i), sure + 0.01f * static_cast<float>(i)});
     return list;
   };
   canvas.settle(offers(0.1f));  // 6 tokens in 4 rounds: two, two, one, one
   EXPECT_EQ(canvas.tokens(), (std::vector<TokenId>{9, 9, 9, 3, 4}));
-  canvas.settle({{0, Draw{.token = 0}, 0.95f}, {1, Draw{.token = 1}, 0.2f}, {2, Draw{.token = 2}, 0.1f}});
+  canvas.settle({{0, drawn(0), 0.95f}, {1, drawn(1), 0.2f}, {2, drawn(2), 0.1f}});
   EXPECT_EQ(canvas.tokens(), (std::vector<TokenId>{0, 1, 9, 3, 4}));
   canvas.settle(offers(0.1f));
   EXPECT_TRUE(canvas.done());
