@@ -59,7 +59,6 @@ constexpr std::string_view kKnownTypes[] = {
     "iquestloopcoder",
     "jina_vlm",
     "jvlm",
-    "kimi_k3",
     "kimi_linear",
     "kitten_tts",
     "kokoro",

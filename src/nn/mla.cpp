@@ -135,13 +135,15 @@ array Mla::seen(const Latents& l, Step& step, const KeyChoice* chosen) const {
                  .chosen = chosen});
 }
 
-array Mla::output(const array& seen, const Residual& residual) const {
+array Mla::values(const array& seen) const {
   const int tokens = seen.shape(0);
   const array heads = mx::broadcast_to(head_ids_, {tokens, o_.heads});
-  const array values =
+  const array each =
       kernels::gather_matmul(mx::reshape(seen, {tokens, o_.heads, o_.kv_rank}), unembed_.matrix, heads);
-  return out_(mx::reshape(values, {tokens, o_.heads * o_.value_dim}), residual);
+  return mx::reshape(each, {tokens, o_.heads * o_.value_dim});
 }
+
+array Mla::output(const array& seen, const Residual& residual) const { return out_(values(seen), residual); }
 
 array Mla::operator()(const array& x, Step& step, const Residual& residual) const {
   return output(seen(latents(x, step), step, nullptr), residual);

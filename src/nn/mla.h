@@ -65,7 +65,9 @@ class Mla {
   Latents latents(const array& x, const Step& step) const;
   /// What the heads see of the latents, [tokens, heads * kv_rank]; `chosen`: of these keys alone, or of all.
   array seen(const Latents& l, Step& step, const KeyChoice* chosen) const;
-  /// What the heads saw, [tokens, heads * kv_rank], to the output.
+  /// What the heads saw, [tokens, heads * kv_rank], as their values [tokens, heads * value_dim].
+  array values(const array& seen) const;
+  /// The same to the output.
   array output(const array& seen, const Residual& residual) const;
 
   MlaOptions o_;

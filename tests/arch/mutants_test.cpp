@@ -148,6 +148,10 @@ const std::vector<Mutant>& mutants() {
       {"window ignored", {"afmoe", "laguna"}},
       {"chunk ignored", {"llama4"}},
       {"blocks seen one way", {"llada2_moe"}},
+      {"residual mix left out", {"kimi_k3"}},
+      {"latent norm left out", {"kimi_k3"}},
+      {"output gate left out", {"kimi_k3"}},
+      {"memory never fades", {"kimi_k3"}},
       {"query temperature dropped", {"llama4"}},
   };
   return list;

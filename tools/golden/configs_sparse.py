@@ -109,8 +109,74 @@ def llada_names(saved, config):
             layout[own] = (shape, {name: lambda x: x})
     return layout
 
+K3 = {"model_type": "kimi_k3", "vocab_size": 97, "torch_dtype": "float32", **BASE,
+      "text_config": {"model_type": "kimi_linear", "vocab_size": 97, "hidden_size": 60, "num_hidden_layers": 5,
+                      "num_attention_heads": 6, "num_key_value_heads": 6, "intermediate_size": 76, "rms_norm_eps": 1e-5,
+                      "max_position_embeddings": 128, "hidden_act": "situ", "activation_situ_beta": 1.3,
+                      "activation_situ_linear_beta": 2.1, "attn_res_block_size": 2, "q_lora_rank": 28, "kv_lora_rank": 22,
+                      "qk_nope_head_dim": 14, "qk_rope_head_dim": 10, "v_head_dim": 18, "mla_use_nope": True,
+                      "mla_use_output_gate": True, "num_experts": 8, "num_experts_per_token": 3, "num_shared_experts": 2,
+                      "moe_intermediate_size": 26, "moe_renormalize": True, "routed_scaling_factor": 1.7,
+                      "first_k_dense_replace": 1, "routed_expert_hidden_size": 34, "latent_moe_use_norm": True,
+                      "tie_word_embeddings": False,
+                      "linear_attn_config": {"num_heads": 5, "head_dim": 12, "short_conv_kernel_size": 4,
+                                             "kda_layers": [1, 2, 4], "full_attn_layers": [3, 5],
+                                             "gate_lower_bound": -1.5, "use_full_rank_gate": True}}}
+
+
+def kimi_k3_names(saved, config):
+    """As Moonshot publishes them; the reference takes them back."""
+    text, layout = config["text_config"], {}
+
+    def put(name, shape):
+        layout[name] = (list(shape), {name: lambda x: x})
+
+    for name, shape in saved.items():
+        layer = name.split(".mlp.")[0]
+        sparse = f"{layer}.mlp.switch_mlp.gate_proj.weight" in saved
+        own = name.replace(".mlp.", ".block_sparse_moe.") if sparse else name
+        for mix in ("self_attention_res", "mlp_res", "output_attn_res"):
+            for leaf in ("proj", "norm"):
+                own = own.replace(f"{mix}_{leaf}.weight", f"{mix}.{leaf}_weight")
+        if name.endswith("qkv_proj.weight"):
+            for part in "qkv":
+                put(own.replace("qkv_proj", f"{part}_proj"), [shape[0] // 3, shape[1]])
+        elif "qkv_conv" in name:
+            for part in "qkv":
+                put(own.replace("qkv_conv.conv", f"{part}_conv1d"), [shape[0] // 3, 1, shape[1]])
+        elif ".switch_mlp." in name:
+            number = {"gate_proj": "w1", "down_proj": "w2", "up_proj": "w3"}[name.split(".")[-2]]
+            for i in range(shape[0]):
+                put(own.split("switch_mlp")[0] + f"experts.{i}.{number}.weight", shape[1:])
+        elif name.endswith("embed_q.weight"):
+            put(own.replace("embed_q", "kv_b_proj"),
+                [shape[0] * (text["qk_nope_head_dim"] + text["v_head_dim"]), text["kv_lora_rank"]])
+        elif name.endswith("A_log"):
+            put(own, [1, 1, shape[0], 1])
+        elif not name.endswith("unembed_out.weight"):
+            put(own, shape)
+    return layout
+
 
 CASES = {
+    # kimi_k3 --------------------------------------------------------------------------------------------
+    "kimi_k3-published": {
+        "config": {**K3}, "oracle": "mlx", "layout": kimi_k3_names,
+        "mutants": [{"text_config": {"attn_res_block_size": 3}}, {"text_config": {"activation_situ_beta": 2.0}},
+                    {"text_config": {"routed_scaling_factor": 1.0}},
+                    {"text_config": {"linear_attn_config": {"gate_lower_bound": -3.0}}}],
+    },
+    "kimi_k3-plain": {
+        "config": {**K3, "text_config": {**{k: v for k, v in K3["text_config"].items()
+                                            if k not in ("attn_res_block_size", "activation_situ_linear_beta",
+                                                         "routed_expert_hidden_size", "q_lora_rank", "mla_use_output_gate")},
+                                         "num_hidden_layers": 3, "num_expert_group": 4, "topk_group": 2,
+                                         "tie_word_embeddings": True, "moe_renormalize": False,
+                                         "linear_attn_config": {"num_heads": 3, "head_dim": 14, "short_conv_kernel_size": 3,
+                                                                "kda_layers": [1, 3], "full_attn_layers": [2]}}},
+        "oracle": "mlx", "layout": kimi_k3_names,
+        "mutants": [{"text_config": {"moe_renormalize": True}}, {"text_config": {"num_experts_per_token": 2}}],
+    },
     # llada2_moe -----------------------------------------------------------------------------------------
     "llada2_moe-blocks": {
         "config": {**LLADA}, "block": lambda c: c["block_length"], "layout": llada_names, "also_saved": False,
