@@ -163,14 +163,14 @@ CASES = {
     "kimi_k3-published": {
         "config": {**K3}, "oracle": "mlx", "layout": kimi_k3_names,
         "mutants": [{"text_config": {"attn_res_block_size": 3}}, {"text_config": {"activation_situ_beta": 2.0}},
-                    {"text_config": {"routed_scaling_factor": 1.0}},
+                    {"text_config": {"num_experts_per_token": 2}},
                     {"text_config": {"linear_attn_config": {"gate_lower_bound": -3.0}}}],
     },
     "kimi_k3-plain": {
         "config": {**K3, "text_config": {**{k: v for k, v in K3["text_config"].items()
                                             if k not in ("attn_res_block_size", "activation_situ_linear_beta",
                                                          "routed_expert_hidden_size", "q_lora_rank", "mla_use_output_gate")},
-                                         "num_hidden_layers": 3, "num_expert_group": 4, "topk_group": 2,
+                                         "num_hidden_layers": 3,
                                          "tie_word_embeddings": True, "moe_renormalize": False,
                                          "linear_attn_config": {"num_heads": 3, "head_dim": 14, "short_conv_kernel_size": 3,
                                                                 "kda_layers": [1, 3], "full_attn_layers": [2]}}},
