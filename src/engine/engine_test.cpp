@@ -259,7 +259,7 @@ TEST_F(EngineTest, OptionsAreChecked) {
   EXPECT_THROW(make(EngineOptions{.prefill_chunk = -1}), Error);
   EXPECT_THROW(make(EngineOptions{.parallel = 8, .step_token_budget = 7}), Error);
   EngineOptions kv;
-  kv.kv_cache_mode = "int8";
+  kv.kv_cache_mode = "turbo9";
   EXPECT_EQ(error_of([&] { make(kv); }).kind(), ErrorKind::unsupported);
   EngineOptions pooling;
   pooling.pooling = "mean";

@@ -1,8 +1,9 @@
 // Attention over pages of 32 keys, as nodes of MLX's graph: writes the step's keys and values into their
 // rows' pages in place, then every query attends. Online softmax page by page, cut at fixed 256-key segments
 // that are merged in order, so a query's result depends on its row alone, bit for bit.
-// Layout of a page, per kv head: keys [key_dim][32 tokens], then values [32 tokens][value_dim].
-// Thread: model thread (graph building). Owner of the pages: `state`; nodes keep them alive.
+// Layout of a page, per kv head: keys [key_dim][32 tokens], then values [32 tokens][value_dim]. 8-bit pages
+// hold whole numbers of steps, a token's largest being 127 of them; its steps follow: [32] of keys, [32] of
+// values, f32. Thread: model thread (graph building). Owner of the pages: `state`; nodes keep them alive.
 // Source: online softmax, Milakov & Gimelshein 2018; Dao et al. 2022.
 #pragma once
 
@@ -24,6 +25,7 @@ struct PageBlocks {
   int kv_heads = 0, key_dim = 0, value_dim = 0;
   size_t head_bytes = 0;    // one kv head's block
   size_t value_offset = 0;  // of the values inside it
+  size_t scale_offset = 0;  // of the steps, for 8-bit pages
   size_t bytes() const { return static_cast<size_t>(kv_heads) * head_bytes; }
 };
 PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim);
@@ -53,7 +55,8 @@ struct AttentionForm {
 /// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim] f32, sinks
 /// [heads] f32 or none -> [tokens, heads * value_dim] f32. CPU only.
 array paged_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
-                      const PagePool& pool, std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
+                      const PagePool& pool, std::shared_ptr<const AttentionRows> rows,
+                      const AttentionForm& form);
 
 /// The same without memory and causality: tokens offsets[r] .. offsets[r + 1] - 1 see each other.
 array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,

@@ -4,7 +4,10 @@
 // in the long run).
 #include <gtest/gtest.h>
 
+#include <unistd.h>
+
 #include <cstdlib>
+#include <fstream>
 #include <random>
 #include <thread>
 
@@ -74,6 +77,7 @@ class Soak : public ::testing::TestWithParam<std::string> {
         engine.submit(std::move(request), [events = running.events](Event e) { events->push(std::move(e)); });
     return running;
   }
+  void run(const std::string& kv, int by_default);
   // Alone and cold.
   Answer reference(Engine& engine, Request request) const {
     request.group = 0;
@@ -129,11 +133,12 @@ std::vector<Request> kinds_of(Engine& cold, const std::function<Answer(Request)>
   return kinds;
 }
 
-TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) {
+void Soak::run(const std::string& kv, int by_default) {
   constexpr int kWindow = 192;
   const char* asked = std::getenv("MLXCEL_SOAK");
-  const int requests = asked != nullptr ? std::atoi(asked) : 24;
+  const int requests = asked != nullptr ? std::atoi(asked) : by_default;
   EngineOptions plain;
+  plain.kv_cache_mode = kv;
   plain.parallel = 1;
   plain.prompt_cache = false;
   auto cold = make(plain);
@@ -156,6 +161,7 @@ TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) {
        {Setting{"cache", true, false, 14}, Setting{"cache and drafts", true, true, 20},
         Setting{"drafts", false, true, 12}}) {
     EngineOptions options;
+    options.kv_cache_mode = kv;
     options.parallel = 5;
     options.context = window;
     options.prefill_chunk = 24;
@@ -210,6 +216,70 @@ TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) {
         GetParam(), setting.name, running.size(), stats.cache_hits, stats.cache_tokens_reused,
         stats.cache_evictions, stats.preemptions, stats.drafted, stats.accepted);
   }
+}
+
+TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) { run("fp16", 24); }
+
+TEST_P(Soak, EightBitPagesToo) {
+  try {
+    make({.kv_cache_mode = "int8"});
+  } catch (const Error& error) {
+    EXPECT_EQ(error.param(), "kv-cache-mode");
+    GTEST_SKIP() << error.what();
+  }
+  run("int8", 12);
+}
+
+// What one engine kept on disk the next one takes up: same answers, prompts not evaluated again; and nothing
+// of what was damaged, or is of another scope.
+TEST_P(Soak, PromptsSurviveARestart) {
+  const auto folder =
+      std::filesystem::temp_directory_path() / fmt::format("mlxcel-prompts-{}-{}", GetParam(), ::getpid());
+  std::filesystem::remove_all(folder);
+  EngineOptions options;
+  options.prompt_cache_dir = folder;
+  Request request;
+  std::mt19937 rng(5);
+  auto first = make(options);
+  const int vocab = first->info().vocab_size;
+  for (int i = 0; i < 75; ++i)
+    request.prompt.push_back(static_cast<TokenId>(rng() % static_cast<unsigned>(vocab)));
+  request.max_tokens = 12;
+  request.ignore_eos = true;
+  request.sampling.logprobs = 0;
+  const Answer cold = start(*first, request, 0).wait();
+  first.reset();
+  const auto files = [&] {
+    return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
+  };
+  ASSERT_GE(files(), 1);
+
+  auto second = make(options);
+  const Answer warm = start(*second, request, 0).wait();
+  expect_same(cold, warm, GetParam(), false);
+  if (HasFatalFailure()) return;
+  EXPECT_GE(warm.finished->timings.cached_tokens, 64);
+  EXPECT_EQ(second->stats().disk_hits, 1u);
+  EXPECT_EQ(second->stats().pages_free, second->stats().pages_total);
+  Request other = request;
+  other.cache_scope = "another key";
+  EXPECT_EQ(start(*second, other, 0).wait().finished->timings.cached_tokens, 0);
+  second.reset();
+
+  // One byte in the middle of every file.
+  for (const auto& file : std::filesystem::directory_iterator(folder)) {
+    std::fstream bytes(file.path(), std::ios::in | std::ios::out | std::ios::binary);
+    bytes.seekp(static_cast<std::streamoff>(file.file_size() / 2));
+    bytes.put('!');
+    bytes.put('?');
+  }
+  auto third = make(options);
+  const Answer again = start(*third, request, 0).wait();
+  expect_same(cold, again, GetParam(), false);
+  EXPECT_EQ(third->stats().disk_hits, 0u);
+  EXPECT_GE(third->stats().disk_corrupt, 1u);
+  third.reset();
+  std::filesystem::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Soak, ::testing::ValuesIn(decoders()),

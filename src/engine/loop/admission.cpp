@@ -109,15 +109,32 @@ void Loop::find_prefix(Sequence& s) {
       s.cached = s.prompt_tokens - 1;
       return;
     }
+  take_in(s);
   const bool may = cache_ && s.request.cache_prompt && !s.wants_scores() && s.tokens.size() > 1;
-  auto hit = may ? cache_->find(cache_scope(s), s.tokens, static_cast<int>(s.tokens.size()) - 1)
-                 : std::nullopt;
+  auto hit =
+      may ? cache_->find(cache_scope(s), s.tokens, static_cast<int>(s.tokens.size()) - 1) : std::nullopt;
   if (!hit) {
     s.state.emplace(store_->make_row(s.prompt_tokens));
     return;
   }
   s.cached = std::min(hit->tokens, s.prompt_tokens);
   s.state.emplace(std::move(hit->row));
+}
+
+// What the disk had for this prompt becomes an entry like any other.
+void Loop::take_in(Sequence& s) {
+  if (!s.stored) return;
+  const auto entry = *std::exchange(s.stored, std::nullopt);
+  try {
+    if (!make_room(pages_promised() + 2 * store_->pages_for(entry.tokens.size()))) return;
+    if (auto row = row_from_image(*store_, entry.image))
+      cache_->keep(cache_scope(s), entry.tokens, std::move(*row));
+    else
+      log::warn("engine", "prompt cache: an entry of {} tokens is of another layout", entry.tokens.size());
+  } catch (const Error& error) {
+    log::debug("engine", "prompt cache: an entry of {} tokens is left on disk: {}", entry.tokens.size(),
+               error.what());
+  }
 }
 
 void Loop::admit() {

@@ -6,6 +6,8 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/front/fingerprint.h"
+#include "kernels/primitive.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -34,15 +36,16 @@ EngineOptions checked(EngineOptions o) {
   if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
     fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
                o.draft_tokens);
-  if (!o.prompt_cache_dir.empty())
-    fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
-  if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
-    fail(ErrorKind::unsupported, "kv-cache-mode {}: this build has fp16 and f32", o.kv_cache_mode);
+  for (const auto& [alias, mode] : {std::pair{"float16", "fp16"}, std::pair{"i8", "int8"}})
+    if (o.kv_cache_mode == alias) o.kv_cache_mode = mode;
+  if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "int8" && o.kv_cache_mode != "f32")
+    fail(ErrorKind::unsupported, "kv-cache-mode {}: this build has fp16, int8 and f32", o.kv_cache_mode);
   return o;
 }
 
 mx::Dtype kv_dtype(const EngineOptions& options, const Checkpoint& checkpoint, const ModelInfo& info) {
   if (options.kv_cache_mode == "f32") return mx::float32;
+  if (options.kv_cache_mode == "int8") return mx::int8;
   if (checkpoint.format == Checkpoint::Format::gguf) return mx::float16;
   if (info.checkpoint_dtype == mx::bfloat16) return mx::bfloat16;
   return info.checkpoint_dtype == mx::float32 ? mx::float32 : mx::float16;
@@ -50,6 +53,7 @@ mx::Dtype kv_dtype(const EngineOptions& options, const Checkpoint& checkpoint, c
 
 const char* label(mx::Dtype dtype) {
   if (dtype == mx::float32) return "f32";
+  if (dtype == mx::int8) return "int8";
   return dtype == mx::bfloat16 ? "bf16" : "f16";
 }
 
@@ -93,6 +97,9 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   context_ = options_.context > 0 ? options_.context : own;
 
   const StateLayout& layout = model_->layout();
+  if (layout.kv().empty() && options_.kv_cache_mode == "int8")
+    fail_param("kv-cache-mode", "kv-cache-mode int8: no layer of {} keeps keys and values; leave it at fp16",
+               info_.model_type);
   const mx::Dtype dtype = kv_dtype(options_, checkpoint, info_);
   const size_t token_bytes = layout.kv_bytes_per_token(dtype);
   const auto pages = [](int tokens) { return (static_cast<size_t>(tokens) + kPageTokens - 1) / kPageTokens; };
@@ -128,6 +135,16 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   uncuttable_ = !layout.recurrent().empty() || std::any_of(layout.kv().begin(), layout.kv().end(),
                                                            [](const KvSpec& kv) { return kv.window > 0; });
   if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
+  if (!cache_ || options_.prompt_cache_dir.empty()) return;
+  if (kernel_mode() != KernelMode::native) {
+    warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
+    return;
+  }
+  disk_ = std::make_unique<DiskCache>(options_.prompt_cache_dir,
+                                      model_fingerprint(checkpoint, info_, layout, kv_label_),
+                                      options_.prompt_cache_disk_bytes);
+  cache_->on_evict(
+      [this](const std::string& scope, std::span<const TokenId> tokens) { disk_->unseen(scope, tokens); });
 }
 
 void Loop::warm_up() {
@@ -151,6 +168,7 @@ void Loop::close() {
   stop("the engine was closed");
   drop_done();
   embedder_.reset();
+  disk_.reset();  // when everything is written
   cache_.reset();
   store_.reset();
   model_.reset();
@@ -195,6 +213,7 @@ bool Loop::turn() {
 
 bool Loop::turn_once() {
   collect();
+  if (disk_) disk_->collect();
   sweep_cancelled();
   admit();
   bool worked = false;
@@ -267,7 +286,14 @@ void Loop::keep(Sequence& s, RowState row) {
     if (!store_->layout().recurrent().empty()) return;  // a rejected draft is in it
     row.truncate(s.evaluated);
   }
+  write_out(s, row);
   cache_->keep(cache_scope(s), s.tokens, std::move(row));
+}
+
+void Loop::write_out(const Sequence& s, const RowState& row) {
+  if (!disk_ || row.length() < kPageTokens) return;
+  disk_->write(cache_scope(s), std::span(s.tokens).first(static_cast<size_t>(row.length())),
+               RowImage::of(row.fork()));
 }
 
 // The prompt's full pages, so that requests which come while this one runs find them.
@@ -379,6 +405,13 @@ void Loop::publish() {
     work_.cache_entries = cache_->entries();
     work_.cache_bytes = cache_->bytes();
     work_.cache_evictions = cache_->evictions();
+  }
+  if (disk_) {
+    const DiskCache::Figures figures = disk_->figures();
+    work_.disk_hits = figures.hits;
+    work_.disk_misses = figures.misses;
+    work_.disk_corrupt = figures.corrupt;
+    work_.disk_writes = figures.writes;
   }
   const std::lock_guard lock(mutex_);
   stats_ = work_;

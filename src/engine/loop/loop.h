@@ -14,6 +14,7 @@
 
 #include "engine/engine.h"
 #include "engine/front/pooling.h"
+#include "engine/loop/disk_cache.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
 #include "engine/loop/fault.h"
@@ -67,6 +68,7 @@ class Loop final : public ModelThread::Guest {
   void collect();
   void sweep_cancelled();
   void keep(Sequence& sequence, RowState row);
+  void write_out(const Sequence& sequence, const RowState& row);
   void keep_prompt(Sequence& sequence);
   void finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos = std::nullopt);
   void fail_sequence(Sequence& sequence, const Error& error);
@@ -86,6 +88,7 @@ class Loop final : public ModelThread::Guest {
   bool make_room(int pages);
   bool drop_parked();
   void find_prefix(Sequence& sequence);
+  void take_in(Sequence& sequence);
   std::string cache_scope(const Sequence& sequence) const;
   int boundary_of(const Sequence& sequence) const;
   bool preempt_below(Priority priority);
@@ -127,6 +130,7 @@ class Loop final : public ModelThread::Guest {
   std::shared_ptr<const TokenBytes> token_bytes_;
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
+  std::unique_ptr<DiskCache> disk_;     // none: not asked for. Made by open(): any thread reads the pointer
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
   StepCost cost_;
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served

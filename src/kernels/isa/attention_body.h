@@ -85,7 +85,8 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   const size_t key_stride = static_cast<size_t>(c.k_stride), value_stride = static_cast<size_t>(c.v_stride);
   const size_t first = static_cast<size_t>(row.first + from - row.position);
   const float* k = c.k + first * key_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.key_dim);
-  const float* v = c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
+  const float* v =
+      c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
   const int count = to - from;
   const size_t lane = static_cast<size_t>(from - start);
 
@@ -115,11 +116,57 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   }
 }
 
+/// One token of an 8-bit page: whole numbers `stride` apart, and the step they count. What is not finite
+/// stays so.
+inline float quantise(const float* x, int count, int8_t* to, size_t stride) {
+  float top = 0.0f, broken = 0.0f;
+  for (int d = 0; d < count; ++d) {
+    top = larger(__builtin_fabsf(x[d]), top);
+    broken += x[d] * 0.0f;
+  }
+  const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
+  for (int d = 0; d < count; ++d) {
+    const float steps = x[d] * inverse;
+    // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number, ties to even.
+    to[static_cast<size_t>(d) * stride] = steps >= -127.5f && steps <= 127.5f
+                                              ? static_cast<int8_t>((steps + 12582912.0f) - 12582912.0f)
+                                              : int8_t{0};
+  }
+  return top / 127.0f + broken;
+}
+
+void append_steps(const AttentionCall& c, int row_index, int kv_head, int page) {
+  const AttentionRow& row = c.rows[row_index];
+  char* const head = head_of(c, row, kv_head, page);
+  int8_t* const keys = reinterpret_cast<int8_t*>(head);
+  int8_t* const values = reinterpret_cast<int8_t*>(head + c.value_offset);
+  float* const scales = reinterpret_cast<float*>(head + c.scale_offset);
+  const int start = page * kAttentionPage;
+  const int from = larger_int(row.position, start);
+  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
+  const size_t key_dim = static_cast<size_t>(c.key_dim), value_dim = static_cast<size_t>(c.value_dim);
+  for (int t = from; t < to; ++t) {
+    const size_t lane = static_cast<size_t>(t - start);
+    const size_t token = static_cast<size_t>(row.first + t - row.position),
+                 head_index = static_cast<size_t>(kv_head);
+    scales[lane] = quantise(c.k + token * static_cast<size_t>(c.k_stride) + head_index * key_dim, c.key_dim,
+                            keys + lane, kAttentionPage);
+    scales[kAttentionPage + lane] =
+        quantise(c.v + token * static_cast<size_t>(c.v_stride) + head_index * value_dim, c.value_dim,
+                 values + lane * value_dim, 1);
+  }
+}
+
 void append(const AttentionCall& c, int row, int kv_head, int page) {
   switch (c.type) {
-    case PageType::f32: return append_as<PageType::f32>(c, row, kv_head, page);
-    case PageType::f16: return append_as<PageType::f16>(c, row, kv_head, page);
-    case PageType::bf16: return append_as<PageType::bf16>(c, row, kv_head, page);
+    case PageType::f32:
+      return append_as<PageType::f32>(c, row, kv_head, page);
+    case PageType::f16:
+      return append_as<PageType::f16>(c, row, kv_head, page);
+    case PageType::bf16:
+      return append_as<PageType::bf16>(c, row, kv_head, page);
+    case PageType::i8:
+      return append_steps(c, row, kv_head, page);
   }
 }
 
@@ -192,8 +239,7 @@ inline void soften(const AttentionCall& c, const Visible* seen, int count, float
     const int lo = seen[q].lo, hi = seen[q].hi;
     if (c.softcap > 0.0f || lo > 0 || hi < kAttentionPage) {
       for (int n = 0; n < kKeyVecs; ++n) {
-        if (c.softcap > 0.0f)
-          s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
+        if (c.softcap > 0.0f) s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
         s[n] = v_keep_lanes(s[n], lo - n * kLanes, hi - n * kLanes, v_set(kNone));
         v_store(weights[q] + n * kLanes, s[n]);
       }
@@ -234,14 +280,16 @@ inline void add_columns(const float (*weights)[kAttentionPage], const float* alp
   for (int q = 0; q < kQ; ++q) {
     const Vec a = v_set(alpha[q]);
     for (int n = 0; n < kN; ++n)
-      sum[q][n] = v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
+      sum[q][n] =
+          v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
   }
 #pragma GCC unroll 4
   for (int j = from; j < to; ++j) {
     const size_t at = static_cast<size_t>(j) * value_stride + column;
     Vec w[kQ];
     for (int q = 0; q < kQ; ++q) w[q] = v_set(weights[q][j]);
-    for (int line = 0; line < kN * kLanes; line += 32) run_ahead<kType>(ahead, at + static_cast<size_t>(line));
+    for (int line = 0; line < kN * kLanes; line += 32)
+      run_ahead<kType>(ahead, at + static_cast<size_t>(line));
     for (int n = 0; n < kN; ++n) {
       const Vec value = load_as_f32<kType>(values, at + static_cast<size_t>(n * kLanes));
       for (int q = 0; q < kQ; ++q) sum[q][n] = v_fma(w[q], value, sum[q][n]);
@@ -253,13 +301,15 @@ inline void add_columns(const float (*weights)[kAttentionPage], const float* alp
 }
 
 template <PageType kType, int kQ>
-inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha, int from,
-                       int to, const char* values, const char* ahead, size_t value_stride, float* acc, size_t padded) {
+inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha,
+                       int from, int to, const char* values, const char* ahead, size_t value_stride,
+                       float* acc, size_t padded) {
   size_t column = 0;
   constexpr size_t kStep = static_cast<size_t>(kColumns) * kLanes;
   const size_t width = (static_cast<size_t>(c.value_dim) + kLanes - 1) / kLanes * kLanes;
   for (; column + kStep <= width; column += kStep)
-    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
+    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc,
+                                     padded);
   if constexpr (kColumns > 2)
     for (; column + 2 * kLanes <= width; column += 2 * kLanes)
       add_columns<kType, kQ, 2>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
@@ -298,6 +348,23 @@ void widen(const AttentionCall& c, const PageData& page, float* work, size_t pad
     }
 }
 
+/// The same for an 8-bit page, whose steps lie at `scales`.
+inline void widen_steps(const AttentionCall& c, const PageData& page, const float* scales, float* work,
+                        size_t padded) {
+  const size_t key_dim = static_cast<size_t>(c.key_dim), value_dim = static_cast<size_t>(c.value_dim);
+  const int8_t* const keys = reinterpret_cast<const int8_t*>(page.keys);
+  for (size_t d = 0; d < key_dim; ++d)
+    for (size_t t = 0; t < kAttentionPage; ++t)
+      work[d * kAttentionPage + t] = static_cast<float>(keys[d * kAttentionPage + t]) * scales[t];
+  float* to = work + key_dim * kAttentionPage;
+  const int8_t* values = reinterpret_cast<const int8_t*>(page.values);
+  for (size_t t = 0; t < kAttentionPage; ++t, to += padded, values += value_dim) {
+    const float step = scales[kAttentionPage + t];
+    for (size_t d = 0; d < value_dim; ++d) to[d] = static_cast<float>(values[d]) * step;
+    for (size_t d = value_dim; d < padded; ++d) to[d] = 0.0f;
+  }
+}
+
 /// Queries of one register block at `left` to go: four left over go two and two, not three and one.
 inline int block_size(int left) {
   if (left == kQueries + 1 && kQueries > 2) return kQueries - 1;
@@ -330,7 +397,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
     for (int q = first; q < last;) {
       const int take = block_size(last - q);
       for_count<kQueries>(take, [&]<int kQ>() {
-        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys, weights + q);
+        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys,
+                         weights + q);
       });
       q += take;
     }
@@ -344,8 +412,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
         to = larger_int(to, seen[k].hi);
       }
       for_count<kQueries>(take, [&]<int kQ>() {
-        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values, page.value_stride,
-                              acc + static_cast<size_t>(i + q) * padded, padded);
+        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values,
+                              page.value_stride, acc + static_cast<size_t>(i + q) * padded, padded);
       });
       q += take;
     }
@@ -353,8 +421,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
 }
 
 template <PageType kType>
-void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel, float* state,
-                float* work) {
+void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel,
+                float* state, float* work) {
   const AttentionRow& row = c.rows[tile.row];
   const int n = tile.count * (c.heads / c.kv_heads);
   const size_t padded = static_cast<size_t>(padded_values(c));
@@ -373,14 +441,18 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
     data.next_keys = page < to ? head_of(c, row, tile.kv_head, page + 1) : data.keys;
     data.next_values = data.next_keys + c.value_offset;
     data.value_stride = static_cast<size_t>(c.value_dim);
-    // Widening once pays when several register blocks read the page.
-    if (kType != PageType::f32 && n > 2 * kQueries) {
-      widen<kType>(c, data, work, padded);
+    // Widening once pays when several register blocks read the page, and where steps become numbers.
+    const bool wide = kType == PageType::i8 || (kType != PageType::f32 && n > 2 * kQueries);
+    if (wide) {
+      if constexpr (kType == PageType::i8)
+        widen_steps(c, data, reinterpret_cast<const float*>(data.keys + c.scale_offset), work, padded);
+      else
+        widen<kType>(c, data, work, padded);
       data.keys = reinterpret_cast<const char*>(work);
       data.values = data.keys + static_cast<size_t>(c.key_dim) * kAttentionPage * sizeof(float);
       data.value_stride = padded;
       attend_page<PageType::f32>(c, tile, page * kAttentionPage, panel, data, state, padded);
-    } else {
+    } else if constexpr (kType != PageType::i8) {
       attend_page<kType>(c, tile, page * kAttentionPage, panel, data, state, padded);
     }
   }
@@ -389,9 +461,14 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
 void segment(const AttentionCall& c, const AttentionTile& tile, int index, const float* panel, float* state,
              float* work) {
   switch (c.type) {
-    case PageType::f32: return segment_as<PageType::f32>(c, tile, index, panel, state, work);
-    case PageType::f16: return segment_as<PageType::f16>(c, tile, index, panel, state, work);
-    case PageType::bf16: return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
+    case PageType::f32:
+      return segment_as<PageType::f32>(c, tile, index, panel, state, work);
+    case PageType::f16:
+      return segment_as<PageType::f16>(c, tile, index, panel, state, work);
+    case PageType::bf16:
+      return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
+    case PageType::i8:
+      return segment_as<PageType::i8>(c, tile, index, panel, state, work);
   }
 }
 
@@ -416,7 +493,8 @@ void merge(float* state, const float* part, int queries, int padded) {
     maximum[i] = top;
     total[i] = __builtin_fmaf(part_total[i], new_share, total[i] * old_share);
     const Vec a = v_set(old_share), b = v_set(new_share);
-    for (size_t d = 0; d < width; d += kLanes) v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
+    for (size_t d = 0; d < width; d += kLanes)
+      v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
   }
 }
 
@@ -438,7 +516,8 @@ void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
     }
     const float factor = share / sum;
     const size_t token = static_cast<size_t>(c.rows[tile.row].first + tile.first + i / group);
-    float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * static_cast<size_t>(c.value_dim);
+    float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
+                             static_cast<size_t>(c.value_dim);
     for (int d = 0; d < c.value_dim; ++d) out[d] = acc[d] * factor;
   }
 }
