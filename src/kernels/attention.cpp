@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -46,14 +47,8 @@ AttentionCall call_of(const Buffers& buffers, bool sinks, const AttentionRows& r
   call.out = buffers.output<float>();
   call.pages = pages;
   call.page_bytes = page_bytes;
-  call.head_bytes = blocks.head_bytes;
-  call.value_offset = blocks.value_offset;
-  call.scale_offset = blocks.scale_offset;
-  call.type = blocks.type;
+  blocks.tell(call);
   call.heads = form.heads;
-  call.kv_heads = blocks.kv_heads;
-  call.key_dim = blocks.key_dim;
-  call.value_dim = blocks.value_dim;
   call.scale = form.scale;
   call.softcap = form.softcap;
   call.window = form.window;
@@ -75,24 +70,71 @@ PageType page_type(mx::Dtype dtype) {
   if (dtype == mx::float32) return PageType::f32;
   if (dtype == mx::float16) return PageType::f16;
   if (dtype == mx::bfloat16) return PageType::bf16;
-  if (dtype == mx::int8) return PageType::i8;
-  fail(ErrorKind::unsupported, "KV pages: type code {}, expected float32, float16, bfloat16 or int8",
+  fail(ErrorKind::unsupported, "KV pages: type code {}, expected float32, float16 or bfloat16",
        static_cast<int>(dtype.val()));
 }
 
-PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim) {
-  PageBlocks blocks{page_type(dtype), kv_heads, key_dim, value_dim};
-  const size_t item = mx::size_of(dtype);
-  blocks.value_offset = up(static_cast<size_t>(key_dim) * kAttentionPage * item, 64);
-  blocks.head_bytes = up(blocks.value_offset + static_cast<size_t>(value_dim) * kAttentionPage * item, 64);
-  if (blocks.type == PageType::i8) {
-    blocks.scale_offset = blocks.head_bytes;
-    blocks.head_bytes += 2 * kAttentionPage * sizeof(float);
-    return blocks;
+namespace {
+
+/// Bytes of 32 tokens of `dim` values.
+size_t plane_bytes(PageType type, int dim) {
+  const size_t count = static_cast<size_t>(dim) * kAttentionPage;
+  switch (type) {
+    case PageType::f32:
+      return count * 4;
+    case PageType::f16:
+    case PageType::bf16:
+      return count * 2;
+    case PageType::i8:
+      return count;
+    case PageType::t4:
+      return count / 2;
+    case PageType::t3:
+      return static_cast<size_t>(std::max(dim, 8)) * kAttentionPage * 3 / 8;
   }
-  // A row narrower than a vector is read past its end; the slack keeps that inside the block.
-  if (value_dim % kAttentionPad != 0) blocks.head_bytes += kSlack;
+  return 0;
+}
+
+bool turned(PageType type) { return type == PageType::t4 || type == PageType::t3; }
+bool turnable(int dim) { return dim >= 2 && dim <= kMostTurned && (dim & (dim - 1)) == 0; }
+
+}  // namespace
+
+PageBlocks page_blocks(const PageForm& form, int kv_heads, int key_dim, int value_dim) {
+  PageBlocks blocks{form.keys, form.values, kv_heads, key_dim, value_dim};
+  const bool split = !is_dense(form.keys) && form.key_split > 0 && form.key_split < key_dim;
+  blocks.key_split = split ? form.key_split : key_dim;
+  if (form.keys == PageType::t3 || (is_dense(form.keys) && is_dense(form.values) && form.keys != form.values))
+    fail(ErrorKind::internal, "KV pages: keys of kind {} with values of kind {}", static_cast<int>(form.keys),
+         static_cast<int>(form.values));
+  if ((turned(form.keys) && (!turnable(blocks.key_split) || (split && !turnable(key_dim - form.key_split)))) ||
+      (turned(form.values) && !turnable(value_dim)))
+    fail(ErrorKind::internal, "KV pages: heads of {} and {} cannot be rotated", key_dim, value_dim);
+  blocks.value_offset = up(plane_bytes(form.keys, key_dim), 64);
+  blocks.head_bytes = up(blocks.value_offset + plane_bytes(form.values, value_dim), 64);
+  // A dense row narrower than a vector is read past its end; the slack keeps that inside the block.
+  if (is_dense(form.values) && value_dim % kAttentionPad != 0) blocks.head_bytes += kSlack;
+  const auto scales = [&](int parts) {
+    const size_t at = blocks.head_bytes;
+    blocks.head_bytes += static_cast<size_t>(parts) * kAttentionPage * sizeof(float);
+    return at;
+  };
+  if (!is_dense(form.keys)) blocks.key_scales = scales(split ? 2 : 1);
+  if (!is_dense(form.values)) blocks.value_scales = scales(1);
   return blocks;
+}
+
+void PageBlocks::tell(AttentionCall& call) const {
+  call.head_bytes = head_bytes;
+  call.value_offset = value_offset;
+  call.key_scales = key_scales;
+  call.value_scales = value_scales;
+  call.type = type;
+  call.value_type = value_type;
+  call.key_split = key_split;
+  call.kv_heads = kv_heads;
+  call.key_dim = key_dim;
+  call.value_dim = value_dim;
 }
 
 array paged_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
@@ -119,7 +161,7 @@ array two_way_attention(const array& q, const array& k, const array& v, const st
                         const std::vector<int>& offsets, const AttentionForm& form) {
   auto inputs = inputs_of(q, k, v, sinks, form);
   const bool with_sinks = sinks.has_value();
-  const PageBlocks blocks = page_blocks(mx::float32, k.shape(1), k.shape(2), v.shape(2));
+  const PageBlocks blocks = page_blocks({PageType::f32, PageType::f32}, k.shape(1), k.shape(2), v.shape(2));
   auto rows = std::make_shared<AttentionRows>();
   for (size_t r = 0; r + 1 < offsets.size(); ++r) {
     const int count = offsets[r + 1] - offsets[r];

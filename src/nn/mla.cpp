@@ -86,7 +86,9 @@ Mla::Mla(const Weights& w, const MlaOptions& options)
       slot_(w.layout().add_kv({.kv_heads = 1,
                                .key_dim = options.kv_rank + options.rope_dim,
                                .value_dim = options.kv_rank,
-                               .window = 0})),
+                               .window = 0,
+                               .chunk = 0,
+                               .latent = options.kv_rank})),
       scale_(options.scale > 0.0f
                  ? options.scale
                  : 1.0f / std::sqrt(static_cast<float>(options.plain_dim + options.rope_dim))) {

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "state/kv_twin.h"
 #include "state/pages.h"
 #include "state/step_pages.h"
 
@@ -43,13 +44,6 @@ array written(const array& pool, const array& x, const std::pair<array, array>& 
   return mx::scatter(pool, {places.first, places.second}, updates, {0, 2});
 }
 
-/// What 8-bit pages make of keys or values [tokens, kv_heads, dim].
-array in_steps(const array& x) {
-  const array top = mx::max(mx::abs(x), -1, true);
-  const array inverse = mx::where(mx::greater(top, array(0.0f)), array(127.0f) / top, array(0.0f));
-  return mx::round(x * inverse) * (top / array(127.0f));
-}
-
 /// Pages of a pool, as [kv_heads, keys, dim] f32.
 array gathered(const array& pool, const array& pages) {
   const array taken = mx::transpose(mx::take(pool, pages, 0), {1, 0, 2, 3});
@@ -64,12 +58,12 @@ array attend_reference(const array& q, const array& k, const array& v, Step& ste
   const int chunk = pages.store->layout.kv()[static_cast<size_t>(slot)].chunk;
   const auto& places = pages.places_of(step, place.group);
   // The pool's only reference moves into the graph, so that the scatter may write where it lies.
-  const auto replace = [&](std::optional<array>& pool, const array& x) {
+  const auto replace = [&](std::optional<array>& pool, const array& x, kernels::PageType type, int split) {
     const array before = *std::exchange(pool, std::nullopt);
-    pool = written(before, pages.store->options.kv_dtype == mx::int8 ? in_steps(x) : x, places);
+    pool = written(before, as_kept(x, type, split), places);
   };
-  replace(place.keys, k);
-  replace(place.values, v);
+  replace(place.keys, k, place.format.keys, place.blocks.key_split);
+  replace(place.values, v, place.format.values, 0);
   pages.written.push_back({slot, *place.keys, *place.values});
 
   std::vector<array> outs;

@@ -65,13 +65,22 @@ int StateLayout::regime(int horizon) const {
 
 size_t StateLayout::kv_bytes_per_token(mx::Dtype dtype) const {
   size_t bytes = 0;
-  for (const KvSpec& spec : kv_) {
+  for (const KvSpec& spec : kv_)
     bytes += static_cast<size_t>(spec.kv_heads) * static_cast<size_t>(spec.key_dim + spec.value_dim) *
              mx::size_of(dtype);
-    if (dtype == mx::int8)
-      bytes += static_cast<size_t>(spec.kv_heads) * 2 * sizeof(float);  // a token's two steps
-  }
   return bytes;
+}
+
+size_t StateLayout::kv_bytes_per_token(const std::vector<KvFormat>& formats) const {
+  size_t bytes = 0;
+  for (size_t slot = 0; slot < kv_.size(); ++slot) {
+    const KvSpec& spec = kv_[slot];
+    const KvFormat& format = formats.at(slot);
+    bytes += kernels::page_blocks({format.keys, format.values, spec.latent}, spec.kv_heads, spec.key_dim,
+                                  spec.value_dim)
+                 .bytes();
+  }
+  return (bytes + kPageTokens - 1) / kPageTokens;
 }
 
 size_t StateLayout::recurrent_bytes() const {
@@ -91,6 +100,13 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
     : layout(std::move(given)), options(chosen), mode(kernel_mode()) {
   const auto& specs = layout.kv();
   places.resize(specs.size());
+  if (options.formats.empty() && !specs.empty()) {
+    const kernels::PageType type = kernels::page_type(options.kv_dtype);
+    options.formats.assign(specs.size(), {type, type});
+  }
+  if (options.formats.size() != specs.size())
+    fail(ErrorKind::internal, "KV pages: formats for {} slots, the layout has {}", options.formats.size(),
+         specs.size());
   size_t all_bytes = 0;  // of one page in every group
   for (size_t slot = 0; slot < specs.size(); ++slot) {
     const KvSpec& spec = specs[slot];
@@ -101,7 +117,9 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
     PageGroup& group = groups[index];
     KvPlace& place = places[slot];
     place.group = static_cast<int>(index);
-    place.blocks = kernels::page_blocks(options.kv_dtype, spec.kv_heads, spec.key_dim, spec.value_dim);
+    place.format = options.formats[slot];
+    place.blocks = kernels::page_blocks({place.format.keys, place.format.values, spec.latent}, spec.kv_heads,
+                                        spec.key_dim, spec.value_dim);
     place.offset = group.page_bytes;
     group.page_bytes += place.blocks.bytes();
     all_bytes += place.blocks.bytes();
@@ -146,14 +164,16 @@ void StateStore::Impl::grow_pools(const PageGroup& group) {
     if (have >= touched) continue;
     const int want = std::min(group.total(), std::max(touched, have * 2));
     const KvSpec& spec = layout.kv()[static_cast<size_t>(slot)];
-    const auto grown = [&](std::optional<array>& pool, int dim) {
-      // The twin of 8-bit pages holds what they stand for.
-      const mx::Dtype dtype = options.kv_dtype == mx::int8 ? mx::float32 : options.kv_dtype;
+    const auto grown = [&](std::optional<array>& pool, int dim, kernels::PageType type) {
+      // The twin of coded pages holds what they stand for.
+      const mx::Dtype dtype = type == kernels::PageType::f16    ? mx::float16
+                              : type == kernels::PageType::bf16 ? mx::bfloat16
+                                                                : mx::float32;
       array fresh = mx::zeros({want - have, spec.kv_heads, kPageTokens, dim}, dtype);
       pool = pool ? mx::concatenate({*pool, fresh}, 0) : fresh;
     };
-    grown(place.keys, spec.key_dim);
-    grown(place.values, spec.value_dim);
+    grown(place.keys, spec.key_dim, place.format.keys);
+    grown(place.values, spec.value_dim, place.format.values);
   }
 }
 

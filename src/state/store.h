@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/isa/attention_call.h"
 #include "tensor/tensor.h"
 
 namespace mlxcel {
@@ -25,6 +26,14 @@ struct KvSpec {
   int value_dim = 0;  // head_dim of values
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
+  int latent = 0;     // not 0: one plane, whose first `latent` entries are the values (MLA)
+};
+
+/// How one slot's keys and values lie in pages (kv_mode.h makes these).
+struct KvFormat {
+  kernels::PageType keys, values;
+  bool dense() const { return kernels::is_dense(keys) && keys == values; }
+  bool operator==(const KvFormat&) const = default;
 };
 
 struct RecurrentSpec {
@@ -44,6 +53,8 @@ class StateLayout {
   const std::vector<KvSpec>& kv() const { return kv_; }
   const std::vector<RecurrentSpec>& recurrent() const { return recurrent_; }
   size_t kv_bytes_per_token(mx::Dtype dtype) const;
+  /// One format a slot; what pages of 32 tokens take, over 32.
+  size_t kv_bytes_per_token(const std::vector<KvFormat>& formats) const;
   size_t recurrent_bytes() const;
 
  private:
@@ -98,6 +109,7 @@ class RowState {
 struct StoreOptions {
   mx::Dtype kv_dtype = mx::float16;  // f16, bf16 or f32
   size_t max_tokens = 0;             // page budget in tokens over all rows; 0: half of available memory
+  std::vector<KvFormat> formats = {};  // one a slot; empty: kv_dtype for all of them
 };
 
 class StateStore {

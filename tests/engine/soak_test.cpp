@@ -66,6 +66,8 @@ class Soak : public ::testing::TestWithParam<std::string> {
   std::unique_ptr<Engine> make(EngineOptions options) const {
     const NamedArch& entry = arch(GetParam());
     options.warmup = false;
+    options.kv_boundary_values = 0;
+    options.kv_skip_last_layer = false;  // tiny models have few layers
     return Engine::with_model(
         [&] { return build_model(archtest::tiny_config(entry), archtest::tiny_source(entry)); }, nullptr,
         nullptr, Checkpoint{}, options);
@@ -170,6 +172,7 @@ void Soak::run(const std::string& kv, int by_default) {
     options.prompt_lookup = setting.lookup;
     options.draft_tokens = setting.lookup ? 3 : 0;
     options.max_kv_tokens = setting.pages * 32;
+    options.preemption = setting.cache;
     auto engine = make(options);
     std::mt19937 rng(7);
     std::vector<Running> running;
@@ -211,28 +214,44 @@ void Soak::run(const std::string& kv, int by_default) {
     engine->clear_prompt_cache();
     EXPECT_EQ(engine->stats().cache_bytes, 0u);
     fmt::print(
-        "{:<14} {:<17} {} rows, hits {}, tokens reused {}, evicted {}, put back {}, drafted {}, accepted "
+        "{:<14} {:<11} {:<17} {} rows, hits {}, tokens reused {}, evicted {}, put back {}, drafted {}, accepted "
         "{}\n",
-        GetParam(), setting.name, running.size(), stats.cache_hits, stats.cache_tokens_reused,
+        GetParam(), kv, setting.name, running.size(), stats.cache_hits, stats.cache_tokens_reused,
         stats.cache_evictions, stats.preemptions, stats.drafted, stats.accepted);
   }
 }
 
 TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) { run("fp16", 24); }
 
-TEST_P(Soak, EightBitPagesToo) {
-  try {
-    make({.kv_cache_mode = "int8"});
-  } catch (const Error& error) {
-    EXPECT_EQ(error.param(), "kv-cache-mode");
-    GTEST_SKIP() << error.what();
+/// One family of each kind of state.
+class Kinds : public Soak {};
+
+// H31: a mode is applied, with its counts said, or refused before the first request.
+TEST_P(Kinds, KvModesToo) {
+  const auto none = GetParam() == "mamba2";
+  const auto latent = GetParam() == "deepseek_v3";
+  for (const std::string mode : {"int8", "turbo4", "turbo4-asym", "turbo3-asym"}) {
+    SCOPED_TRACE(mode);
+    EngineOptions options;
+    options.kv_cache_mode = mode;
+    options.kv_boundary_values = 0;
+    const bool refused = none || (latent && mode.ends_with("asym"));
+    try {
+      const auto engine = make(options);
+      EXPECT_FALSE(refused) << engine->kv_label();
+      EXPECT_TRUE(engine->kv_label().starts_with(mode + ": applied to ")) << engine->kv_label();
+    } catch (const Error& error) {
+      EXPECT_TRUE(refused) << error.what();
+      EXPECT_EQ(error.param(), "kv-cache-mode");
+    }
+    if (!refused) run(mode, mode == "int8" || mode == "turbo4" ? 10 : 6);
+    if (HasFatalFailure()) return;
   }
-  run("int8", 12);
 }
 
 // What one engine kept on disk the next one takes up: same answers, prompts not evaluated again; and nothing
 // of what was damaged, or is of another scope.
-TEST_P(Soak, PromptsSurviveARestart) {
+TEST_P(Kinds, PromptsSurviveARestart) {
   const auto folder =
       std::filesystem::temp_directory_path() / fmt::format("mlxcel-prompts-{}-{}", GetParam(), ::getpid());
   std::filesystem::remove_all(folder);
@@ -282,6 +301,10 @@ TEST_P(Soak, PromptsSurviveARestart) {
   std::filesystem::remove_all(folder);
 }
 
+INSTANTIATE_TEST_SUITE_P(Families, Kinds,
+                         ::testing::Values("llama", "gemma3_text", "llama4_text", "deepseek_v3", "qwen3_5", "mamba2",
+                                           "granitemoehybrid", "qwen3_moe"),
+                         [](const auto& family) { return family.param; });
 INSTANTIATE_TEST_SUITE_P(Families, Soak, ::testing::ValuesIn(decoders()),
                          [](const auto& family) { return family.param; });
 

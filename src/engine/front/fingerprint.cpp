@@ -3,10 +3,11 @@
 #include <fmt/format.h>
 
 #include <algorithm>
-#include <cstdlib>
 
 #include "base/file.h"
 #include "engine/loop/disk_cache.h"
+#include "kernels/isa/dispatch.h"
+#include "kernels/matrix.h"
 
 namespace mlxcel {
 namespace {
@@ -44,18 +45,20 @@ std::string digest_of(const fs::path& path) {
 }  // namespace
 
 std::string model_fingerprint(const Checkpoint& checkpoint, const ModelInfo& info, const StateLayout& layout,
-                              const std::string& kv_label) {
-  std::string text = fmt::format("numerics {}\n{} {} {} {} {}\nkv {}\n", kNumerics, info.model_type,
-                                 info.weights_label, info.vocab_size, info.layers, info.hidden, kv_label);
-  for (const KvSpec& kv : layout.kv())
-    text += fmt::format("kv {} {} {} {} {}\n", kv.kv_heads, kv.key_dim, kv.value_dim, kv.window, kv.chunk);
+                              const std::vector<KvFormat>& kv, const std::string& edits) {
+  std::string text = fmt::format("numerics {}\n{} {} {} {} {}\n", kNumerics, info.model_type, info.weights_label,
+                                 info.vocab_size, info.layers, info.hidden);
+  for (size_t slot = 0; slot < layout.kv().size(); ++slot) {
+    const KvSpec& spec = layout.kv()[slot];
+    text += fmt::format("kv {} {} {} {} {} {} as {} {}\n", spec.kv_heads, spec.key_dim, spec.value_dim, spec.window,
+                        spec.chunk, spec.latent, static_cast<int>(kv.at(slot).keys),
+                        static_cast<int>(kv.at(slot).values));
+  }
   for (const RecurrentSpec& state : layout.recurrent())
     text += fmt::format("state {} {}\n", state.name, to_string(state.shape));
-  // Precisions and instruction sets give sums of their own.
-  for (const char* name : {"MLXCEL_CPU_PRECISION", "MLXCEL_CPU_ISA", "MLXCEL_KERNELS"}) {
-    const char* value = std::getenv(name);
-    text += fmt::format("{}={}\n", name, value == nullptr ? "" : value);
-  }
+  // Precisions and instruction sets give sums of their own; positions may have been overridden.
+  text += fmt::format("{} {}\n{}\n{}\n", kernels::to_string(kernels::precision()),
+                      kernels::to_string(kernels::isa()), checkpoint.config.dump(), edits);
   std::error_code error;
   std::vector<fs::path> files;
   if (fs::is_directory(checkpoint.path, error)) {

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "checkpoint/checkpoint.h"
 #include "models/model.h"
@@ -10,8 +11,8 @@
 namespace mlxcel {
 
 /// Small files (configuration, tokenizer, template) count whole; of each weight file its name, size and 64
-/// blocks.
+/// blocks. `kv`: the formats of keys and values; `edits`: what was done to the weights beyond their files.
 std::string model_fingerprint(const Checkpoint& checkpoint, const ModelInfo& info, const StateLayout& layout,
-                              const std::string& kv_label);
+                              const std::vector<KvFormat>& kv, const std::string& edits);
 
 }  // namespace mlxcel

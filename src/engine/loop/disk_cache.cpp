@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <chrono>
 #include <cstring>
 
 #include "base/error.h"
@@ -98,8 +99,8 @@ std::string sha256_hex(std::span<const std::byte> bytes) {
   return out;
 }
 
-DiskCache::DiskCache(fs::path folder, std::string fingerprint, size_t budget_bytes)
-    : folder_(std::move(folder)), fingerprint_(std::move(fingerprint)), budget_(budget_bytes) {
+DiskCache::DiskCache(fs::path folder, std::string fingerprint, size_t budget_bytes, double ttl_s)
+    : folder_(std::move(folder)), fingerprint_(std::move(fingerprint)), budget_(budget_bytes), ttl_s_(ttl_s) {
   std::error_code error;
   const bool made = fs::create_directories(folder_, error);
   if (error || !fs::is_directory(folder_))
@@ -119,9 +120,19 @@ DiskCache::~DiskCache() {
   writer_.join();
 }
 
+bool DiskCache::expired(const Known& known) const {
+  const auto age = std::chrono::duration<double>(fs::file_time_type::clock::now() - known.used).count();
+  return ttl_s_ > 0.0 && known.bytes > 0 && age > ttl_s_;
+}
+
 void DiskCache::scan() {
   std::error_code error;
+  const auto now = fs::file_time_type::clock::now();
   for (const auto& file : fs::directory_iterator(folder_, error)) {
+    // What a writer left that died long ago.
+    if (file.path().extension() == ".partial" && file.path().string().find(kSuffix) != std::string::npos &&
+        now - fs::last_write_time(file.path(), error) > std::chrono::hours(24))
+      fs::remove(file.path(), error);
     if (file.path().extension() != kSuffix || !file.is_regular_file(error)) continue;
     const std::string name = file.path().filename().string();
     try {
@@ -134,8 +145,12 @@ void DiskCache::scan() {
       Known known{.bytes = open->size(), .used = fs::last_write_time(file.path(), error), .seen = true};
       if (ours)
         known.scope = std::move(head->scope), known.tokens = std::move(head->tokens), known.seen = false;
+      const bool old = expired(known);
       known_.emplace(name, std::move(known));
-      if (!head) forget(name, "it is no entry of this form");
+      if (!head)
+        forget(name, "it is no entry of this form");
+      else if (old)
+        forget(name, nullptr);
     } catch (const Error& fault) {
       log::debug("engine", "prompt cache: {}: {}", name, fault.what());
     }
@@ -167,7 +182,7 @@ std::optional<DiskCache::Entry> DiskCache::find(const std::string& scope, std::s
     const std::lock_guard lock(mutex_);
     size_t best = kPageTokens - 1;
     for (const auto& [file, known] : known_) {
-      if (known.seen || known.scope != scope) continue;
+      if (known.seen || known.scope != scope || expired(known)) continue;
       const size_t common = shared(known.tokens, tokens);
       if (common <= best || (!cuttable && (common < known.tokens.size() || common == tokens.size())))
         continue;
@@ -180,10 +195,11 @@ std::optional<DiskCache::Entry> DiskCache::find(const std::string& scope, std::s
     }
     known_[name].seen = true;  // whoever reads it first has it in memory
   }
-  auto entry = load(name);
+  const char* why = nullptr;
+  auto entry = load(name, why);
   const std::lock_guard lock(mutex_);
   if (!entry) {
-    forget(name, "it is damaged or cut");
+    forget(name, why);
     ++figures_.misses;
     return std::nullopt;
   }
@@ -193,24 +209,32 @@ std::optional<DiskCache::Entry> DiskCache::find(const std::string& scope, std::s
   return entry;
 }
 
-std::optional<DiskCache::Entry> DiskCache::load(const std::string& name) {
+// `why`: what is wrong with the file; null where another process has removed it.
+std::optional<DiskCache::Entry> DiskCache::load(const std::string& name, const char*& why) {
   try {
     const auto file = File::open(folder_ / name);
     auto head = read_head(*file);
-    if (!head || head->fingerprint != fingerprint_ || name != name_of(head->scope, head->tokens))
-      return std::nullopt;
+    why = "it is no entry of this form";
+    if (!head) return std::nullopt;
+    why = "it is another model's, or not what its name says";
+    if (head->fingerprint != fingerprint_ || name != name_of(head->scope, head->tokens)) return std::nullopt;
     std::vector<std::byte> whole(file->size());
     file->read(0, whole);
     Sha256 hash;
     hash.add(std::span(whole).first(whole.size() - kDigest));
     const auto digest = hash.digest();
+    why = "it is damaged or cut";
     if (std::memcmp(digest.data(), whole.data() + whole.size() - kDigest, kDigest) != 0) return std::nullopt;
     const auto from = whole.begin() + static_cast<std::ptrdiff_t>(head->end);
     return Entry{std::move(head->tokens), {from, whole.end() - static_cast<std::ptrdiff_t>(kDigest)}};
-  } catch (const std::exception& fault) {
+  } catch (const Error& fault) {
+    why = fault.kind() == ErrorKind::not_found ? nullptr : "it cannot be read";
     log::debug("engine", "prompt cache: {}: {}", name, fault.what());
-    return std::nullopt;
+  } catch (const std::exception& fault) {
+    why = "it cannot be read";
+    log::debug("engine", "prompt cache: {}: {}", name, fault.what());
   }
+  return std::nullopt;
 }
 
 void DiskCache::write(const std::string& scope, std::span<const TokenId> tokens,
@@ -272,9 +296,9 @@ void DiskCache::store(const Job& job) {
   const std::string name = name_of(job.scope, job.tokens);
   const auto head = header(fingerprint_, job.scope, job.tokens);
   const uint64_t size = head.size() + job.image->bytes() + kDigest;
-  make_room(size);
   try {
     if (size > budget_) fail(ErrorKind::out_of_memory, "{} bytes are over the {} it may take", size, budget_);
+    make_room(size);
     AtomicFile file(folder_ / name);
     Sha256 hash;
     const auto put = [&](std::span<const std::byte> part) {

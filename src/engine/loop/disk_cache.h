@@ -23,8 +23,8 @@ namespace mlxcel {
 class DiskCache {
  public:
   /// `fingerprint`: of everything an entry depends on (model, types, layout). Makes the folder, reads its
-  /// headers.
-  DiskCache(std::filesystem::path folder, std::string fingerprint, size_t budget_bytes);
+  /// headers. Entries not used for `ttl_s` go; 0: they stay.
+  DiskCache(std::filesystem::path folder, std::string fingerprint, size_t budget_bytes, double ttl_s = 0);
   /// Ends when what was handed over is written.
   ~DiskCache();
   DiskCache(const DiskCache&) = delete;
@@ -70,12 +70,14 @@ class DiskCache {
   void run();
   void store(const Job& job);
   void make_room(uint64_t bytes);
-  std::optional<Entry> load(const std::string& name);
+  std::optional<Entry> load(const std::string& name, const char*& why);
+  bool expired(const Known& known) const;
   void forget(const std::string& name, const char* why);
 
   const std::filesystem::path folder_;
   const std::string fingerprint_;
   const uint64_t budget_;
+  const double ttl_s_;
 
   mutable std::mutex mutex_;
   std::condition_variable changed_;

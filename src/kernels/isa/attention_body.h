@@ -74,22 +74,14 @@ inline char* head_of(const AttentionCall& c, const AttentionRow& row, int kv_hea
          static_cast<size_t>(kv_head) * c.head_bytes;
 }
 
-template <PageType kType>
-void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
-  const AttentionRow& row = c.rows[row_index];
-  char* keys = head_of(c, row, kv_head, page);
-  char* values = keys + c.value_offset;
-  const int start = page * kAttentionPage;
-  const int from = larger_int(row.position, start);
-  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t key_stride = static_cast<size_t>(c.k_stride), value_stride = static_cast<size_t>(c.v_stride);
-  const size_t first = static_cast<size_t>(row.first + from - row.position);
-  const float* k = c.k + first * key_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.key_dim);
-  const float* v =
-      c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
-  const int count = to - from;
-  const size_t lane = static_cast<size_t>(from - start);
+#include "kernels/isa/attention_codes.h"
 
+template <PageType kType>
+void append_keys(const AttentionCall& c, const Fresh& f) {
+  const float* const k = f.k;
+  char* const keys = f.head;
+  const size_t key_stride = f.k_stride, lane = f.lane;
+  const int count = f.count;
   int done = 0;
   for (; done + 8 <= count; done += 8) {
     int d = 0;
@@ -105,10 +97,14 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
     for (int d = 0; d < c.key_dim; ++d)
       store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
                        k[static_cast<size_t>(t) * key_stride + static_cast<size_t>(d)]);
+}
 
-  for (int t = 0; t < count; ++t) {
-    const float* from_row = v + static_cast<size_t>(t) * value_stride;
-    const size_t to_row = (lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
+template <PageType kType>
+void append_values(const AttentionCall& c, const Fresh& f) {
+  char* const values = f.head + c.value_offset;
+  for (int t = 0; t < f.count; ++t) {
+    const float* from_row = f.v + static_cast<size_t>(t) * f.v_stride;
+    const size_t to_row = (f.lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
     int d = 0;
     for (; d + kLanes <= c.value_dim; d += kLanes)
       store_narrow<kType>(values, to_row + static_cast<size_t>(d), v_load(from_row + d));
@@ -116,57 +112,42 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   }
 }
 
-/// One token of an 8-bit page: whole numbers `stride` apart, and the step they count. What is not finite
-/// stays so.
-inline float quantise(const float* x, int count, int8_t* to, size_t stride) {
-  float top = 0.0f, broken = 0.0f;
-  for (int d = 0; d < count; ++d) {
-    top = larger(__builtin_fabsf(x[d]), top);
-    broken += x[d] * 0.0f;
-  }
-  const float inverse = top > 0.0f ? 127.0f / top : 0.0f;
-  for (int d = 0; d < count; ++d) {
-    const float steps = x[d] * inverse;
-    // Adding and taking away 1.5 * 2^23 rounds to the nearest whole number, ties to even.
-    to[static_cast<size_t>(d) * stride] = steps >= -127.5f && steps <= 127.5f
-                                              ? static_cast<int8_t>((steps + 12582912.0f) - 12582912.0f)
-                                              : int8_t{0};
-  }
-  return top / 127.0f + broken;
-}
-
-void append_steps(const AttentionCall& c, int row_index, int kv_head, int page) {
+void append(const AttentionCall& c, int row_index, int kv_head, int page) {
   const AttentionRow& row = c.rows[row_index];
-  char* const head = head_of(c, row, kv_head, page);
-  int8_t* const keys = reinterpret_cast<int8_t*>(head);
-  int8_t* const values = reinterpret_cast<int8_t*>(head + c.value_offset);
-  float* const scales = reinterpret_cast<float*>(head + c.scale_offset);
   const int start = page * kAttentionPage;
   const int from = larger_int(row.position, start);
   const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t key_dim = static_cast<size_t>(c.key_dim), value_dim = static_cast<size_t>(c.value_dim);
-  for (int t = from; t < to; ++t) {
-    const size_t lane = static_cast<size_t>(t - start);
-    const size_t token = static_cast<size_t>(row.first + t - row.position),
-                 head_index = static_cast<size_t>(kv_head);
-    scales[lane] = quantise(c.k + token * static_cast<size_t>(c.k_stride) + head_index * key_dim, c.key_dim,
-                            keys + lane, kAttentionPage);
-    scales[kAttentionPage + lane] =
-        quantise(c.v + token * static_cast<size_t>(c.v_stride) + head_index * value_dim, c.value_dim,
-                 values + lane * value_dim, 1);
-  }
-}
-
-void append(const AttentionCall& c, int row, int kv_head, int page) {
+  const size_t first = static_cast<size_t>(row.first + from - row.position), head = static_cast<size_t>(kv_head);
+  Fresh f;
+  f.k_stride = static_cast<size_t>(c.k_stride);
+  f.v_stride = static_cast<size_t>(c.v_stride);
+  f.k = c.k + first * f.k_stride + head * static_cast<size_t>(c.key_dim);
+  f.v = c.v + first * f.v_stride + head * static_cast<size_t>(c.value_dim);
+  f.head = head_of(c, row, kv_head, page);
+  f.lane = static_cast<size_t>(from - start);
+  f.count = to - from;
   switch (c.type) {
     case PageType::f32:
-      return append_as<PageType::f32>(c, row, kv_head, page);
+      append_keys<PageType::f32>(c, f);
+      break;
     case PageType::f16:
-      return append_as<PageType::f16>(c, row, kv_head, page);
+      append_keys<PageType::f16>(c, f);
+      break;
     case PageType::bf16:
-      return append_as<PageType::bf16>(c, row, kv_head, page);
-    case PageType::i8:
-      return append_steps(c, row, kv_head, page);
+      append_keys<PageType::bf16>(c, f);
+      break;
+    default:
+      append_coded_keys(c, f);
+  }
+  switch (c.value_type) {
+    case PageType::f32:
+      return append_values<PageType::f32>(c, f);
+    case PageType::f16:
+      return append_values<PageType::f16>(c, f);
+    case PageType::bf16:
+      return append_values<PageType::bf16>(c, f);
+    default:
+      return append_coded_values(c, f);
   }
 }
 
@@ -178,8 +159,16 @@ void load_queries(const AttentionCall& c, const AttentionTile& tile, float* pane
                    static_cast<size_t>(tile.kv_head) * run;
   // Without a cap the scores come out in powers of two at once.
   const float scale = c.softcap > 0.0f ? c.scale : c.scale * kLog2E;
-  for (int i = 0; i < tile.count; ++i, q += stride, panel += run)
+  for (int i = 0; i < tile.count; ++i, q += stride, panel += run) {
     for (size_t d = 0; d < run; ++d) panel[d] = q[d] * scale;
+    if (c.type != PageType::t4) continue;
+    // Rotated keys meet queries rotated alike.
+    for (int h = 0; h < group; ++h) {
+      float* const one = panel + static_cast<size_t>(h) * static_cast<size_t>(c.key_dim);
+      turn(one, c.key_split);
+      if (c.key_split < c.key_dim) turn(one + c.key_split, c.key_dim - c.key_split);
+    }
+  }
 }
 
 /// The keys of a page that a query sees: lanes lo .. hi - 1.
@@ -331,15 +320,19 @@ struct PageData {
   size_t value_stride;
 };
 
-/// A page's keys and values as f32 in `work`: keys [key_dim][32], values [32][padded].
+/// A page's keys as f32 [key_dim][32].
 template <PageType kType>
-void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
+void widen_keys(const AttentionCall& c, const PageData& page, float* to) {
   const size_t key_items = static_cast<size_t>(c.key_dim) * kAttentionPage;
   for (size_t i = 0; i < key_items; i += kLanes) {
     if (i % kAttentionPage == 0) run_ahead<kType>(page.next_keys, i);
-    v_store(work + i, load_as_f32<kType>(page.keys, i));
+    v_store(to + i, load_as_f32<kType>(page.keys, i));
   }
-  float* to = work + key_items;
+}
+
+/// A page's values as f32 [32][padded].
+template <PageType kType>
+void widen_values(const AttentionCall& c, const PageData& page, float* to, size_t padded) {
   const size_t value_dim = static_cast<size_t>(c.value_dim);
   for (size_t at = 0; at < kAttentionPage * value_dim; at += value_dim, to += padded)
     for (size_t d = 0; d < value_dim; d += kLanes) {
@@ -348,20 +341,31 @@ void widen(const AttentionCall& c, const PageData& page, float* work, size_t pad
     }
 }
 
-/// The same for an 8-bit page, whose steps lie at `scales`.
-inline void widen_steps(const AttentionCall& c, const PageData& page, const float* scales, float* work,
-                        size_t padded) {
-  const size_t key_dim = static_cast<size_t>(c.key_dim), value_dim = static_cast<size_t>(c.value_dim);
-  const int8_t* const keys = reinterpret_cast<const int8_t*>(page.keys);
-  for (size_t d = 0; d < key_dim; ++d)
-    for (size_t t = 0; t < kAttentionPage; ++t)
-      work[d * kAttentionPage + t] = static_cast<float>(keys[d * kAttentionPage + t]) * scales[t];
-  float* to = work + key_dim * kAttentionPage;
-  const int8_t* values = reinterpret_cast<const int8_t*>(page.values);
-  for (size_t t = 0; t < kAttentionPage; ++t, to += padded, values += value_dim) {
-    const float step = scales[kAttentionPage + t];
-    for (size_t d = 0; d < value_dim; ++d) to[d] = static_cast<float>(values[d]) * step;
-    for (size_t d = value_dim; d < padded; ++d) to[d] = 0.0f;
+/// Both as f32 in `work`, whatever they are kept as: keys [key_dim][32], values [32][padded].
+inline void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
+  float* const values = work + static_cast<size_t>(c.key_dim) * kAttentionPage;
+  switch (c.type) {
+    case PageType::f32:
+      widen_keys<PageType::f32>(c, page, work);
+      break;
+    case PageType::f16:
+      widen_keys<PageType::f16>(c, page, work);
+      break;
+    case PageType::bf16:
+      widen_keys<PageType::bf16>(c, page, work);
+      break;
+    default:
+      widen_coded_keys(c, page.keys, work);
+  }
+  switch (c.value_type) {
+    case PageType::f32:
+      return widen_values<PageType::f32>(c, page, values, padded);
+    case PageType::f16:
+      return widen_values<PageType::f16>(c, page, values, padded);
+    case PageType::bf16:
+      return widen_values<PageType::bf16>(c, page, values, padded);
+    default:
+      return widen_coded_values(c, page.keys, values, padded);
   }
 }
 
@@ -420,6 +424,7 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
   }
 }
 
+/// kType: of keys and values; i8 stands for all pages that are not of one dense type.
 template <PageType kType>
 void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel,
                 float* state, float* work) {
@@ -441,13 +446,10 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
     data.next_keys = page < to ? head_of(c, row, tile.kv_head, page + 1) : data.keys;
     data.next_values = data.next_keys + c.value_offset;
     data.value_stride = static_cast<size_t>(c.value_dim);
-    // Widening once pays when several register blocks read the page, and where steps become numbers.
+    // Widening once pays when several register blocks read the page, and where codes become numbers.
     const bool wide = kType == PageType::i8 || (kType != PageType::f32 && n > 2 * kQueries);
     if (wide) {
-      if constexpr (kType == PageType::i8)
-        widen_steps(c, data, reinterpret_cast<const float*>(data.keys + c.scale_offset), work, padded);
-      else
-        widen<kType>(c, data, work, padded);
+      widen(c, data, work, padded);
       data.keys = reinterpret_cast<const char*>(work);
       data.values = data.keys + static_cast<size_t>(c.key_dim) * kAttentionPage * sizeof(float);
       data.value_stride = padded;
@@ -460,14 +462,14 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
 
 void segment(const AttentionCall& c, const AttentionTile& tile, int index, const float* panel, float* state,
              float* work) {
-  switch (c.type) {
+  switch (c.type == c.value_type ? c.type : PageType::i8) {
     case PageType::f32:
       return segment_as<PageType::f32>(c, tile, index, panel, state, work);
     case PageType::f16:
       return segment_as<PageType::f16>(c, tile, index, panel, state, work);
     case PageType::bf16:
       return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
-    case PageType::i8:
+    default:
       return segment_as<PageType::i8>(c, tile, index, panel, state, work);
   }
 }
@@ -519,5 +521,6 @@ void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
     float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
                              static_cast<size_t>(c.value_dim);
     for (int d = 0; d < c.value_dim; ++d) out[d] = acc[d] * factor;
+    if (c.value_type == PageType::t4 || c.value_type == PageType::t3) turn_back(out, c.value_dim);
   }
 }
