@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -89,14 +90,8 @@ AttentionCall call_of(const Buffers& buffers, const Fixed& f, const AttentionRow
   call.out = buffers.output<float>();
   call.pages = pages;
   call.page_bytes = page_bytes;
-  call.head_bytes = f.blocks.head_bytes;
-  call.value_offset = f.blocks.value_offset;
-  call.type = f.blocks.type;
+  f.blocks.tell(call);
   call.heads = f.heads;
-  call.kv_heads = f.blocks.kv_heads;
-  call.key_dim = f.blocks.key_dim;
-  call.value_dim = f.blocks.latent > 0 ? f.blocks.latent : f.blocks.value_dim;
-  call.latent = f.blocks.latent > 0;
   call.scale = f.scale;
   call.softcap = f.softcap;
   call.window = f.window;
@@ -123,14 +118,69 @@ PageType page_type(mx::Dtype dtype) {
        static_cast<int>(dtype.val()));
 }
 
-PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim, int latent) {
-  PageBlocks blocks{page_type(dtype), kv_heads, key_dim, value_dim, latent};
-  const size_t item = mx::size_of(dtype);
-  blocks.value_offset = up(static_cast<size_t>(key_dim) * kAttentionPage * item, 64);
-  blocks.head_bytes = up(blocks.value_offset + static_cast<size_t>(value_dim) * kAttentionPage * item, 64);
-  // A row narrower than a vector is read past its end; the slack keeps that inside the block.
-  if (value_dim % kAttentionPad != 0) blocks.head_bytes += kSlack;
+namespace {
+
+/// Bytes of 32 tokens of `dim` values.
+size_t plane_bytes(PageType type, int dim) {
+  const size_t count = static_cast<size_t>(dim) * kAttentionPage;
+  switch (type) {
+    case PageType::f32:
+      return count * 4;
+    case PageType::f16:
+    case PageType::bf16:
+      return count * 2;
+    case PageType::i8:
+      return count;
+    case PageType::t4:
+      return count / 2;
+    case PageType::t3:
+      return static_cast<size_t>(std::max(dim, 8)) * kAttentionPage * 3 / 8;
+  }
+  return 0;
+}
+
+bool turned(PageType type) { return type == PageType::t4 || type == PageType::t3; }
+bool turnable(int dim) { return dim >= 2 && dim <= kMostTurned && (dim & (dim - 1)) == 0; }
+
+}  // namespace
+
+PageBlocks page_blocks(const PageForm& form, int kv_heads, int key_dim, int value_dim) {
+  PageBlocks blocks{form.keys, value_dim > 0 ? form.values : form.keys, kv_heads, key_dim, value_dim};
+  if (value_dim == 0) blocks.latent = form.key_split;
+  const bool split = !is_dense(form.keys) && form.key_split > 0 && form.key_split < key_dim;
+  blocks.key_split = split ? form.key_split : key_dim;
+  if (form.keys == PageType::t3 || (is_dense(form.keys) && is_dense(blocks.value_type) && form.keys != blocks.value_type))
+    fail(ErrorKind::internal, "KV pages: keys of kind {} with values of kind {}", static_cast<int>(form.keys),
+         static_cast<int>(form.values));
+  if ((turned(form.keys) && (!turnable(blocks.key_split) || (split && !turnable(key_dim - form.key_split)))) ||
+      (value_dim > 0 && turned(form.values) && !turnable(value_dim)))
+    fail(ErrorKind::internal, "KV pages: heads of {} and {} cannot be rotated", key_dim, value_dim);
+  blocks.value_offset = up(plane_bytes(form.keys, key_dim), 64);
+  blocks.head_bytes = up(blocks.value_offset + (value_dim > 0 ? plane_bytes(form.values, value_dim) : 0), 64);
+  // A dense row narrower than a vector is read past its end; the slack keeps that inside the block.
+  if (value_dim > 0 && is_dense(form.values) && value_dim % kAttentionPad != 0) blocks.head_bytes += kSlack;
+  const auto scales = [&](int parts) {
+    const size_t at = blocks.head_bytes;
+    blocks.head_bytes += static_cast<size_t>(parts) * kAttentionPage * sizeof(float);
+    return at;
+  };
+  if (!is_dense(form.keys)) blocks.key_scales = scales(split ? 2 : 1);
+  if (value_dim > 0 && !is_dense(form.values)) blocks.value_scales = scales(1);
   return blocks;
+}
+
+void PageBlocks::tell(AttentionCall& call) const {
+  call.head_bytes = head_bytes;
+  call.value_offset = value_offset;
+  call.key_scales = key_scales;
+  call.value_scales = value_scales;
+  call.type = type;
+  call.value_type = value_type;
+  call.key_split = key_split;
+  call.kv_heads = kv_heads;
+  call.key_dim = key_dim;
+  call.value_dim = latent > 0 ? latent : value_dim;
+  call.latent = latent > 0 ? 1 : 0;
 }
 
 array paged_attention(const array& q, const array& k, const std::optional<array>& v,
@@ -158,7 +208,7 @@ array paged_attention(const array& q, const array& k, const std::optional<array>
 array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
                         const std::vector<int>& offsets, const AttentionForm& form) {
   auto inputs = inputs_of(q, k, v, sinks, form);
-  const PageBlocks blocks = page_blocks(mx::float32, k.shape(1), k.shape(2), v.shape(2));
+  const PageBlocks blocks = page_blocks({PageType::f32, PageType::f32}, k.shape(1), k.shape(2), v.shape(2));
   const Fixed given = fixed(inputs, form, blocks);
   auto rows = std::make_shared<AttentionRows>();
   for (size_t r = 0; r + 1 < offsets.size(); ++r) {

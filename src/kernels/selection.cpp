@@ -164,7 +164,8 @@ void check(const array& q, const array& k, const std::optional<array>& weights, 
            const SelectionForm& form) {
   const bool fits = q.ndim() == 3 && k.ndim() == 3 && q.shape(1) == form.heads && k.shape(0) == q.shape(0) &&
                     k.shape(1) == 1 && k.shape(2) == q.shape(2) && blocks.kv_heads == 1 &&
-                    blocks.key_dim == q.shape(2) && blocks.value_dim == 0;
+                    blocks.key_dim == q.shape(2) && blocks.value_dim == 0 && blocks.latent == 0 &&
+                    is_dense(blocks.type);
   if (!fits)
     fail(ErrorKind::internal, "selection: q {} of {} heads, k {}; pages hold {} heads of {} and {}",
          mlxcel::to_string(q.shape()), form.heads, mlxcel::to_string(k.shape()), blocks.kv_heads,
@@ -197,12 +198,8 @@ array select_keys(const array& q, const array& k, const std::optional<array>& we
         call.k_stride = buffers.stride[1];
         call.pages = pool.layer;
         call.page_bytes = pool.page_bytes;
-        call.head_bytes = pool.blocks.head_bytes;
-        call.value_offset = pool.blocks.value_offset;
-        call.type = pool.blocks.type;
+        pool.blocks.tell(call);
         call.heads = form.heads;
-        call.kv_heads = 1;
-        call.key_dim = pool.blocks.key_dim;
         call.rows = rows->rows.data();
         call.tables = rows->tables.data();
         Selecting(call, weighed ? buffers.input<float>(2) : nullptr, form, words, buffers.output<uint32_t>())

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "state/kv_twin.h"
 #include "state/pages.h"
 #include "state/step_pages.h"
 
@@ -56,12 +57,12 @@ void write_pools(Step::Pages& pages, const Step& step, int slot, const array& k,
   KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
   const auto& places = pages.places_of(step, place.group);
   // The pool's only reference moves into the graph, so that the scatter may write where it lies.
-  const auto replace = [&](std::optional<array>& pool, const array& x) {
+  const auto replace = [&](std::optional<array>& pool, const array& x, kernels::PageType type, int split) {
     const array before = *std::exchange(pool, std::nullopt);
-    pool = written(before, x, places);
+    pool = written(before, as_kept(x, type, split), places);
   };
-  replace(place.keys, k);
-  if (v) replace(place.values, *v);
+  replace(place.keys, k, place.format.keys, place.blocks.key_split);
+  if (v) replace(place.values, *v, place.format.values, 0);
   pages.written.push_back({slot, *place.keys, place.values});
 }
 

@@ -87,6 +87,9 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
   begin_canvas(*sequence);
+  if (disk_ && sequence->request.cache_prompt && !sequence->request.prompt_logprobs &&
+      sequence->tokens.size() > 1)
+    sequence->stored = disk_->find(cache_scope(*sequence), sequence->tokens, !uncuttable_);
   sequence->sink = std::move(sink);
   sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
   sequence->submitted = Clock::now();

@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/loop/canvas.h"
+#include "engine/loop/disk_cache.h"
 #include "engine/loop/gate.h"
 #include "engine/loop/speculation.h"
 #include "state/store.h"
@@ -35,6 +36,7 @@ struct Sequence {
   int cached = 0;     // prompt tokens that came from a kept prefix or another choice
   int boundary = 0;   // where the state is put aside on the way through the prompt; 0: nowhere
   std::shared_ptr<const std::vector<float>> first_logits;  // a choice that waits with its prompt evaluated
+  std::optional<DiskCache::Entry> stored;                  // a longer prefix than memory may have
   DraftWidth width;
   int drafted = 0, accepted = 0, draft_rounds = 0;
   uint64_t steps = 0;  // evaluations that succeeded

@@ -74,20 +74,14 @@ inline char* head_of(const AttentionCall& c, const AttentionRow& row, int kv_hea
          static_cast<size_t>(kv_head) * c.head_bytes;
 }
 
-template <PageType kType>
-void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
-  const AttentionRow& row = c.rows[row_index];
-  char* keys = head_of(c, row, kv_head, page);
-  char* values = keys + c.value_offset;
-  const int start = page * kAttentionPage;
-  const int from = larger_int(row.position, start);
-  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t key_stride = static_cast<size_t>(c.k_stride), value_stride = static_cast<size_t>(c.v_stride);
-  const size_t first = static_cast<size_t>(row.first + from - row.position);
-  const float* k = c.k + first * key_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.key_dim);
-  const int count = to - from;
-  const size_t lane = static_cast<size_t>(from - start);
+#include "kernels/isa/attention_codes.h"
 
+template <PageType kType>
+void append_keys(const AttentionCall& c, const Fresh& f) {
+  const float* const k = f.k;
+  char* const keys = f.head;
+  const size_t key_stride = f.k_stride, lane = f.lane;
+  const int count = f.count;
   int done = 0;
   for (; done + 8 <= count; done += 8) {
     int d = 0;
@@ -103,12 +97,14 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
     for (int d = 0; d < c.key_dim; ++d)
       store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
                        k[static_cast<size_t>(t) * key_stride + static_cast<size_t>(d)]);
+}
 
-  if (c.latent || !c.v) return;
-  const float* v = c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
-  for (int t = 0; t < count; ++t) {
-    const float* from_row = v + static_cast<size_t>(t) * value_stride;
-    const size_t to_row = (lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
+template <PageType kType>
+void append_values(const AttentionCall& c, const Fresh& f) {
+  char* const values = f.head + c.value_offset;
+  for (int t = 0; t < f.count; ++t) {
+    const float* from_row = f.v + static_cast<size_t>(t) * f.v_stride;
+    const size_t to_row = (f.lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
     int d = 0;
     for (; d + kLanes <= c.value_dim; d += kLanes)
       store_narrow<kType>(values, to_row + static_cast<size_t>(d), v_load(from_row + d));
@@ -116,11 +112,43 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   }
 }
 
-void append(const AttentionCall& c, int row, int kv_head, int page) {
+void append(const AttentionCall& c, int row_index, int kv_head, int page) {
+  const AttentionRow& row = c.rows[row_index];
+  const int start = page * kAttentionPage;
+  const int from = larger_int(row.position, start);
+  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
+  const size_t first = static_cast<size_t>(row.first + from - row.position), head = static_cast<size_t>(kv_head);
+  Fresh f;
+  f.k_stride = static_cast<size_t>(c.k_stride);
+  f.v_stride = static_cast<size_t>(c.v_stride);
+  f.k = c.k + first * f.k_stride + head * static_cast<size_t>(c.key_dim);
+  f.v = c.v ? c.v + first * f.v_stride + head * static_cast<size_t>(c.value_dim) : nullptr;
+  f.head = head_of(c, row, kv_head, page);
+  f.lane = static_cast<size_t>(from - start);
+  f.count = to - from;
   switch (c.type) {
-    case PageType::f32: return append_as<PageType::f32>(c, row, kv_head, page);
-    case PageType::f16: return append_as<PageType::f16>(c, row, kv_head, page);
-    case PageType::bf16: return append_as<PageType::bf16>(c, row, kv_head, page);
+    case PageType::f32:
+      append_keys<PageType::f32>(c, f);
+      break;
+    case PageType::f16:
+      append_keys<PageType::f16>(c, f);
+      break;
+    case PageType::bf16:
+      append_keys<PageType::bf16>(c, f);
+      break;
+    default:
+      append_coded_keys(c, f);
+  }
+  if (c.latent || !c.v) return;
+  switch (c.value_type) {
+    case PageType::f32:
+      return append_values<PageType::f32>(c, f);
+    case PageType::f16:
+      return append_values<PageType::f16>(c, f);
+    case PageType::bf16:
+      return append_values<PageType::bf16>(c, f);
+    default:
+      return append_coded_values(c, f);
   }
 }
 
@@ -132,8 +160,16 @@ void load_queries(const AttentionCall& c, const AttentionTile& tile, float* pane
                    static_cast<size_t>(tile.kv_head) * run;
   // Without a cap the scores come out in powers of two at once.
   const float scale = c.softcap > 0.0f ? c.scale : c.scale * kLog2E;
-  for (int i = 0; i < tile.count; ++i, q += stride, panel += run)
+  for (int i = 0; i < tile.count; ++i, q += stride, panel += run) {
     for (size_t d = 0; d < run; ++d) panel[d] = q[d] * scale;
+    if (c.type != PageType::t4) continue;
+    // Rotated keys meet queries rotated alike.
+    for (int h = 0; h < group; ++h) {
+      float* const one = panel + static_cast<size_t>(h) * static_cast<size_t>(c.key_dim);
+      turn(one, c.key_split);
+      if (c.key_split < c.key_dim) turn(one + c.key_split, c.key_dim - c.key_split);
+    }
+  }
 }
 
 /// The keys of a page that a query sees: lanes lo .. hi - 1, of these the ones whose bit is set.
@@ -213,8 +249,7 @@ inline void soften(const AttentionCall& c, const Visible* seen, int count, float
     const uint32_t bits = seen[q].bits;
     if (c.softcap > 0.0f || lo > 0 || hi < kAttentionPage || bits != ~0u) {
       for (int n = 0; n < kKeyVecs; ++n) {
-        if (c.softcap > 0.0f)
-          s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
+        if (c.softcap > 0.0f) s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
         s[n] = v_keep_lanes(s[n], lo - n * kLanes, hi - n * kLanes, v_set(kNone));
         v_store(weights[q] + n * kLanes, s[n]);
       }
@@ -260,14 +295,16 @@ inline void add_columns(const float (*weights)[kAttentionPage], const float* alp
   for (int q = 0; q < kQ; ++q) {
     const Vec a = v_set(alpha[q]);
     for (int n = 0; n < kN; ++n)
-      sum[q][n] = v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
+      sum[q][n] =
+          v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
   }
 #pragma GCC unroll 4
   for (int j = from; j < to; ++j) {
     const size_t at = static_cast<size_t>(j) * value_stride + column;
     Vec w[kQ];
     for (int q = 0; q < kQ; ++q) w[q] = v_set(weights[q][j]);
-    for (int line = 0; line < kN * kLanes; line += 32) run_ahead<kType>(ahead, at + static_cast<size_t>(line));
+    for (int line = 0; line < kN * kLanes; line += 32)
+      run_ahead<kType>(ahead, at + static_cast<size_t>(line));
     for (int n = 0; n < kN; ++n) {
       const Vec value = load_as_f32<kType>(values, at + static_cast<size_t>(n * kLanes));
       for (int q = 0; q < kQ; ++q) sum[q][n] = v_fma(w[q], value, sum[q][n]);
@@ -279,13 +316,15 @@ inline void add_columns(const float (*weights)[kAttentionPage], const float* alp
 }
 
 template <PageType kType, int kQ>
-inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha, int from,
-                       int to, const char* values, const char* ahead, size_t value_stride, float* acc, size_t padded) {
+inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha,
+                       int from, int to, const char* values, const char* ahead, size_t value_stride,
+                       float* acc, size_t padded) {
   size_t column = 0;
   constexpr size_t kStep = static_cast<size_t>(kColumns) * kLanes;
   const size_t width = (static_cast<size_t>(c.value_dim) + kLanes - 1) / kLanes * kLanes;
   for (; column + kStep <= width; column += kStep)
-    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
+    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc,
+                                     padded);
   if constexpr (kColumns > 2)
     for (; column + 2 * kLanes <= width; column += 2 * kLanes)
       add_columns<kType, kQ, 2>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
@@ -319,22 +358,54 @@ inline void values_of_keys(const AttentionCall& c, const float* keys, float* val
     for (size_t t = 0; t < kAttentionPage; ++t) values[t * padded + d] = keys[d * kAttentionPage + t];
 }
 
-/// A page's keys and values as f32 in `work`: keys [key_dim][32], values [32][padded].
+/// A page's keys as f32 [key_dim][32].
 template <PageType kType>
-void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
+void widen_keys(const AttentionCall& c, const PageData& page, float* to) {
   const size_t key_items = static_cast<size_t>(c.key_dim) * kAttentionPage;
   for (size_t i = 0; i < key_items; i += kLanes) {
     if (i % kAttentionPage == 0) run_ahead<kType>(page.next_keys, i);
-    v_store(work + i, load_as_f32<kType>(page.keys, i));
+    v_store(to + i, load_as_f32<kType>(page.keys, i));
   }
-  float* to = work + key_items;
-  if (c.latent) return values_of_keys(c, work, to, padded);
+}
+
+/// A page's values as f32 [32][padded].
+template <PageType kType>
+void widen_values(const AttentionCall& c, const PageData& page, float* to, size_t padded) {
   const size_t value_dim = static_cast<size_t>(c.value_dim);
   for (size_t at = 0; at < kAttentionPage * value_dim; at += value_dim, to += padded)
     for (size_t d = 0; d < value_dim; d += kLanes) {
       if (d % 32 == 0) run_ahead<kType>(page.next_values, at + d);
       v_store(to + d, load_as_f32<kType>(page.values, at + d));
     }
+}
+
+/// Both as f32 in `work`, whatever they are kept as: keys [key_dim][32], values [32][padded].
+inline void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
+  float* const values = work + static_cast<size_t>(c.key_dim) * kAttentionPage;
+  switch (c.type) {
+    case PageType::f32:
+      widen_keys<PageType::f32>(c, page, work);
+      break;
+    case PageType::f16:
+      widen_keys<PageType::f16>(c, page, work);
+      break;
+    case PageType::bf16:
+      widen_keys<PageType::bf16>(c, page, work);
+      break;
+    default:
+      widen_coded_keys(c, page.keys, work);
+  }
+  if (c.latent) return values_of_keys(c, work, values, padded);
+  switch (c.value_type) {
+    case PageType::f32:
+      return widen_values<PageType::f32>(c, page, values, padded);
+    case PageType::f16:
+      return widen_values<PageType::f16>(c, page, values, padded);
+    case PageType::bf16:
+      return widen_values<PageType::bf16>(c, page, values, padded);
+    default:
+      return widen_coded_values(c, page.keys, values, padded);
+  }
 }
 
 /// Queries of one register block at `left` to go: four left over go two and two, not three and one.
@@ -368,7 +439,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
     for (int q = first; q < last;) {
       const int take = block_size(last - q);
       for_count<kQueries>(take, [&]<int kQ>() {
-        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys, weights + q);
+        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys,
+                         weights + q);
       });
       q += take;
     }
@@ -382,8 +454,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
         to = larger_int(to, seen[k].hi);
       }
       for_count<kQueries>(take, [&]<int kQ>() {
-        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values, page.value_stride,
-                              acc + static_cast<size_t>(i + q) * padded, padded);
+        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values,
+                              page.value_stride, acc + static_cast<size_t>(i + q) * padded, padded);
       });
       q += take;
     }
@@ -397,9 +469,10 @@ inline bool any_chosen(const AttentionCall& c, const AttentionTile& tile, int pa
   return false;
 }
 
+/// kType: of keys and values; i8 stands for all pages that are not of one dense type.
 template <PageType kType>
-void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel, float* state,
-                float* work) {
+void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel,
+                float* state, float* work) {
   const AttentionRow& row = c.rows[tile.row];
   const int n = tile.count * (c.heads / c.kv_heads);
   const size_t padded = static_cast<size_t>(padded_values(c));
@@ -426,14 +499,16 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
       data.next_values = data.values;
       data.value_stride = padded;
     }
-    // Widening once pays when several register blocks read the page; values in keys are always turned about.
-    if (kType != PageType::f32 && (c.latent || n > 2 * kQueries)) {
-      widen<kType>(c, data, work, padded);
+    // Widening once pays when several register blocks read the page, and where codes become numbers; values in keys
+    // are always turned about.
+    const bool wide = kType == PageType::i8 || (kType != PageType::f32 && (c.latent || n > 2 * kQueries));
+    if (wide) {
+      widen(c, data, work, padded);
       data.keys = reinterpret_cast<const char*>(work);
       data.values = data.keys + static_cast<size_t>(c.key_dim) * kAttentionPage * sizeof(float);
       data.value_stride = padded;
       attend_page<PageType::f32>(c, tile, page * kAttentionPage, panel, data, state, padded);
-    } else {
+    } else if constexpr (kType != PageType::i8) {
       attend_page<kType>(c, tile, page * kAttentionPage, panel, data, state, padded);
     }
   }
@@ -441,10 +516,15 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
 
 void segment(const AttentionCall& c, const AttentionTile& tile, int index, const float* panel, float* state,
              float* work) {
-  switch (c.type) {
-    case PageType::f32: return segment_as<PageType::f32>(c, tile, index, panel, state, work);
-    case PageType::f16: return segment_as<PageType::f16>(c, tile, index, panel, state, work);
-    case PageType::bf16: return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
+  switch (c.type == c.value_type ? c.type : PageType::i8) {
+    case PageType::f32:
+      return segment_as<PageType::f32>(c, tile, index, panel, state, work);
+    case PageType::f16:
+      return segment_as<PageType::f16>(c, tile, index, panel, state, work);
+    case PageType::bf16:
+      return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
+    default:
+      return segment_as<PageType::i8>(c, tile, index, panel, state, work);
   }
 }
 
@@ -466,7 +546,7 @@ void products(const AttentionCall& c, int row, int kv_head, int page, const floa
   switch (c.type) {
     case PageType::f32: return products_as<PageType::f32>(c, row, kv_head, page, panel, queries, out);
     case PageType::f16: return products_as<PageType::f16>(c, row, kv_head, page, panel, queries, out);
-    case PageType::bf16: return products_as<PageType::bf16>(c, row, kv_head, page, panel, queries, out);
+    default: return products_as<PageType::bf16>(c, row, kv_head, page, panel, queries, out);  // never coded
   }
 }
 
@@ -491,7 +571,8 @@ void merge(float* state, const float* part, int queries, int padded) {
     maximum[i] = top;
     total[i] = __builtin_fmaf(part_total[i], new_share, total[i] * old_share);
     const Vec a = v_set(old_share), b = v_set(new_share);
-    for (size_t d = 0; d < width; d += kLanes) v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
+    for (size_t d = 0; d < width; d += kLanes)
+      v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
   }
 }
 
@@ -513,7 +594,9 @@ void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
     }
     const float factor = share / sum;
     const size_t token = static_cast<size_t>(c.rows[tile.row].first + tile.first + i / group);
-    float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * static_cast<size_t>(c.value_dim);
+    float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
+                             static_cast<size_t>(c.value_dim);
     for (int d = 0; d < c.value_dim; ++d) out[d] = acc[d] * factor;
+    if (c.value_type == PageType::t4 || c.value_type == PageType::t3) turn_back(out, c.value_dim);
   }
 }

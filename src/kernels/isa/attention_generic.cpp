@@ -114,6 +114,11 @@ inline void v_store_bf16(uint16_t* p, Vec v) {
   for (int i = 0; i < kLanes; ++i) p[i] = bf16_from(v.x[i]);
 }
 
+/// Entries of a table of 16 by 8 codes.
+inline Vec v_look_up(const float* table, const uint8_t* codes) {
+  return each([&](int i) { return table[codes[i]]; });
+}
+
 using Part = Vec;
 inline Part part_zero() { return v_set(0.0f); }
 inline Part row_max(const Vec* s) {
