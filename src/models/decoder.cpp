@@ -159,7 +159,8 @@ NetworkFacts Decoder::facts() const {
           .hidden = dims_.hidden,
           .layers = static_cast<int>(blocks_.size()),
           .max_positions = dims_.max_positions,
-          .encoder = false};
+          .encoder = false,
+          .diffusion = diffusion_};
 }
 
 array Decoder::layers(Step& step) const {

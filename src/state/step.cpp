@@ -23,7 +23,7 @@ Step::~Step() {
         pool = array(put.inputs()[0]);
     };
     undo(place.keys, written.keys);
-    undo(place.values, written.values);
+    if (written.values) undo(place.values, *written.values);
   }
 }
 
@@ -153,7 +153,7 @@ std::vector<array> Step::pending() const {
   if (pages_)
     for (const Pages::Written& written : pages_->written) {
       result.push_back(written.keys);
-      result.push_back(written.values);
+      if (written.values) result.push_back(*written.values);
     }
   return result;
 }
