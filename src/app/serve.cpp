@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "app/log_json.h"
 #include "app/notify.h"
 #include "app/serve_options.h"
 #include "base/log.h"
@@ -46,8 +47,8 @@ log::Level level_of(const ServeFlags& flags) {
 void set_up_log(const ServeFlags& flags) {
   const std::string& path = flags.log_file;
   FILE* out = !flags.log_disable && !path.empty() ? open_log(path) : stdout;
-  log::set_sink([out](log::Level, std::string_view line) {
-    fmt::print(out, "{}\n", line);
+  log::set_sink([out, json = flags.log_json](log::Level level, std::string_view line) {
+    fmt::print(out, "{}\n", json ? json_log_line(log::to_string(level), line) : std::string(line));
     std::fflush(out);
   });
   const log::Level level = level_of(flags);
@@ -141,7 +142,7 @@ int serve_command(int argc, char** argv, const char* program) {
   notify_supervisor("STATUS=loading the model");
   log::info("server", "listening on {}, loading {}", server.address(), options.model.string());
 
-  const std::shared_ptr<Engine> engine = Engine::load(options);
+  const std::shared_ptr<Engine> engine = load_engine(flags.model, options);
   const ModelInfo& info = engine->info();
   for (const auto& warning : engine->warnings()) banner.line(fmt::format("warning: {}", warning));
   banner.line(fmt::format("model: {} ({}, {}, {:.1f}M parameters)", flags.service.model_id, info.model_type,

@@ -116,12 +116,25 @@ void check(ServeFlags& flags, const FlagState& raw) {
       throw UsageError(fmt::format("--allowed-origins {}: expected scheme://host[:port]", origin));
     }
   }
+  access.allowed_hosts = split_commas(raw.allowed_hosts);
+  for (auto& host : access.allowed_hosts) {
+    const bool plain = host.find_first_of("/:@ []") == std::string::npos;
+    if (!plain)
+      throw UsageError(fmt::format("--allowed-hosts {}: expected host names, without a port", host));
+    std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
+  }
   if (!access.allowed_origins.empty() && access.cors_origins != "*") {
     throw UsageError("--allowed-origins and --cors-origins: give one of them");
   }
   for (const auto* text : {&access.cors_origins, &access.cors_methods, &access.cors_headers}) {
     if (text->find_first_of("\r\n") != std::string::npos)
       throw UsageError("--cors-*: a line break in the value");
+  }
+  if (is_llama_template_name(service.chat_template)) {
+    throw UsageError(
+        fmt::format("--chat-template {}: built-in templates are not followed; give the text, or "
+                    "--chat-template-file",
+                    service.chat_template));
   }
   if (service.chat_template.empty() && !raw.chat_template_file.empty()) {
     service.chat_template = read_text(raw.chat_template_file, "--chat-template-file");
@@ -145,6 +158,66 @@ void check(ServeFlags& flags, const FlagState& raw) {
       throw UsageError(fmt::format("--step-token-budget {}: expected auto or a number of tokens", text));
     }
   }
+}
+
+/// llama.cpp's names of templates built into it.
+bool is_llama_template_name(const std::string& text) {
+  static constexpr const char* kNames[] = {"bailing",
+                                           "bailing-think",
+                                           "bailing2",
+                                           "chatglm3",
+                                           "chatglm4",
+                                           "chatml",
+                                           "command-r",
+                                           "deepseek",
+                                           "deepseek-ocr",
+                                           "deepseek2",
+                                           "deepseek3",
+                                           "exaone-moe",
+                                           "exaone3",
+                                           "exaone4",
+                                           "falcon3",
+                                           "gemma",
+                                           "gigachat",
+                                           "glmedge",
+                                           "gpt-oss",
+                                           "granite",
+                                           "granite-4.0",
+                                           "granite-4.1",
+                                           "grok-2",
+                                           "hunyuan-dense",
+                                           "hunyuan-moe",
+                                           "hunyuan-ocr",
+                                           "hunyuan-vl",
+                                           "kimi-k2",
+                                           "llama2",
+                                           "llama2-sys",
+                                           "llama2-sys-bos",
+                                           "llama2-sys-strip",
+                                           "llama3",
+                                           "llama4",
+                                           "megrez",
+                                           "minicpm",
+                                           "mistral-v1",
+                                           "mistral-v3",
+                                           "mistral-v3-tekken",
+                                           "mistral-v7",
+                                           "mistral-v7-tekken",
+                                           "monarch",
+                                           "openchat",
+                                           "orion",
+                                           "pangu-embedded",
+                                           "phi3",
+                                           "phi4",
+                                           "rwkv-world",
+                                           "seed_oss",
+                                           "smolvlm",
+                                           "solar-open",
+                                           "vicuna",
+                                           "vicuna-orca",
+                                           "yandex",
+                                           "zephyr"};
+  return std::find(std::begin(kNames), std::end(kNames), text) != std::end(kNames);
 }
 
 /// Every route once, with its methods.
@@ -182,6 +255,10 @@ bool answered_at_once(const FlagState& state, const std::string& program) {
   return state.help || state.version || state.markdown || state.completion || state.cache_list;
 }
 
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
 /// Variables of the template that flags set; those of --chat-template-kwargs win.
 void merge_variables(ServeFlags& flags) {
   if (flags.template_variables.empty()) return;
@@ -205,6 +282,7 @@ ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) 
   merge_variables(flags);
   collect_keys(flags, raw);
   finish_identity(flags, raw);
+  flags.service.access.check_host = is_loopback(flags.transport.host) && flags.service.access.keys.empty();
   flags.notes = raw.notes;
   auto& service = flags.service;
   service.reverse_prompts = raw.reverse_prompts;

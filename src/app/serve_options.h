@@ -21,7 +21,7 @@ struct ServeFlags {
   std::string pooling;
   std::string log_file;
   std::optional<int> verbosity;
-  bool verbose = false, log_disable = false;
+  bool verbose = false, log_disable = false, log_json = false;
   bool decode_guard = false;  // --decode-timeout 0: the built-in 300 s stay
   bool one_at_a_time = false;
   int max_per_key = 0;

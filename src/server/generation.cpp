@@ -202,6 +202,16 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
 void Generation::on_text(size_t index, TextEvent event) {
   if (rows_[index].ended) return;
   if (auto* delta = std::get_if<TextDelta>(&event)) {
+    if (plan_.timed) {
+      const Row& row = rows_[index];
+      openai::TimingFigures so_far;
+      so_far.cache_n = row.timings.cached_tokens;
+      so_far.prompt_n = row.timings.prompt_tokens - row.timings.cached_tokens;
+      so_far.prompt_ms = row.timings.prompt_ms;
+      so_far.predicted_n = row.generated;
+      so_far.predicted_ms = row.timings.decode_ms + row.earlier_ms;
+      plan_.writer->timed(index, so_far);
+    }
     plan_.writer->text(index, delta->text, delta->draws);
     if (plan_.may_force) {
       if (const auto text = plan_.writer->forced(index); !text.empty()) return redirect(index, text);

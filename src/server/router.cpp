@@ -92,6 +92,7 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
   const std::string& prefix = service_.options().api_prefix;
   if (request.path.starts_with(prefix)) request.dialect = dialect_of(request.path.substr(prefix.size()));
   try {
+    access_.check_host(request);
     access_.check_origin(request);
     if (request.method == "OPTIONS") return access_.preflight(request, allow);
     const Route* route = match(request.method, request.path);

@@ -137,7 +137,12 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
       value = word.substr(equals + 1);
       word.resize(equals);
     }
-    const auto found = known.find(word);
+    auto found = known.find(word);
+    if (found == known.end() && word.starts_with("--")) {
+      // llama.cpp reads --some_flag as --some-flag.
+      std::replace(word.begin(), word.end(), '_', '-');
+      found = known.find(word);
+    }
     if (found == known.end()) {
       throw UsageError(fmt::format("{}: no such option; see --help", words[i].substr(0, 80)));
     }
