@@ -79,9 +79,10 @@ void check(ServeFlags& flags, const FlagState& raw) {
   auto& service = flags.service;
   auto& transport = flags.transport;
   if (!raw.hf_repo.empty()) flags.model.model = raw.hf_repo;
-  if (flags.model.model.empty())
-    throw UsageError("-m, --model is required: a folder, a .gguf file, or owner/name");
-  checked_reference(flags.model);
+  flags.several = flags.model.model.empty();
+  if (!flags.several && (!flags.router.folder.empty() || !flags.router.preset.empty()))
+    throw UsageError("--models-dir and --models-preset: they are for a server without -m");
+  if (!flags.several) checked_reference(flags.model);
   if (flags.parallel == -1) flags.parallel = 4;
   if (flags.one_at_a_time) flags.parallel = 1;
   if (flags.parallel == 0) throw UsageError("--parallel 0: expected at least 1");
@@ -271,12 +272,8 @@ void merge_variables(ServeFlags& flags) {
   flags.service.chat_template_kwargs = openai::merge_objects(out.take(), flags.service.chat_template_kwargs);
 }
 
-}  // namespace
-
-ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) {
-  FlagState raw;
-  read_flags(server_flags(), std::vector<std::string>(argv + 1, argv + argc), raw);
-  if (answered_at_once(raw, program)) throw CLI::CallForHelp();
+/// What was read, checked and put where it belongs.
+ServeFlags settled(FlagState& raw) {
   ServeFlags& flags = raw.serve;
   check(flags, raw);
   merge_variables(flags);
@@ -285,6 +282,9 @@ ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) 
   flags.service.access.check_host = is_loopback(flags.transport.host) && flags.service.access.keys.empty();
   flags.notes = raw.notes;
   auto& service = flags.service;
+  const auto& host = flags.transport.host;
+  if (service.settings && service.access.keys.empty() && !is_loopback(host) && !host.ends_with(".sock"))
+    throw UsageError(fmt::format("--settings: {} can be reached from other machines; set --api-key", host));
   service.reverse_prompts = raw.reverse_prompts;
   service.store_root = flags.model.models_dir;
   if (raw.seed) service.sampling.seed = openai::fold_seed(*raw.seed);
@@ -302,6 +302,32 @@ ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) 
   if (flags.max_per_key > 0 && service.access.keys.empty())
     throw UsageError("--max-concurrent-per-key: there are no API keys");
   return std::move(flags);
+}
+
+}  // namespace
+
+ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) {
+  FlagState raw;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  read_flags(server_flags(), words, raw);
+  if (answered_at_once(raw, program)) throw CLI::CallForHelp();
+  ServeFlags out = settled(raw);
+  out.words = words;
+  return out;
+}
+
+ServeFlags model_serve_flags(const std::vector<std::string>& words, const std::vector<std::string>& preset,
+                             const std::string& model, const std::string& id) {
+  FlagState raw;
+  std::vector<std::string> all = preset;  // later ones win
+  all.insert(all.end(), words.begin(), words.end());
+  read_flags(server_flags(), all, raw);
+  raw.serve.router = {};
+  raw.serve.model.model = model;
+  raw.hf_repo.clear();
+  ServeFlags out = settled(raw);
+  out.service.model_id = id;
+  return out;
 }
 
 }  // namespace mlxcel::app

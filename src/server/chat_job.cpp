@@ -172,7 +172,7 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
     input.messages_json = with_tool_instruction(spec.messages_json, spec.tools_json);
     input.tools_json.clear();
   }
-  input.kwargs_json = openai::merge_objects(options.chat_template_kwargs, spec.template_kwargs_json);
+  input.kwargs_json = openai::merge_objects(service.live()->chat_template_kwargs, spec.template_kwargs_json);
   input.continue_final_message = spec.continue_final_message.value_or(
       spec.last_is_assistant && options.prefill_assistant && !spec.add_generation_prompt.value_or(false));
   input.add_generation_prompt = spec.add_generation_prompt.value_or(true) && !input.continue_final_message;
@@ -197,13 +197,13 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
                 std::unique_ptr<ReplyWriter> writer, const ChatOptions& options) {
   Service& service = router.service();
   ChatSpec spec = asked;
-  if (!spec.thought_budget && service.options().reasoning_budget >= 0)
-    spec.thought_budget = service.options().reasoning_budget;
+  const auto live = service.live();
+  if (!spec.thought_budget && live->reasoning_budget >= 0) spec.thought_budget = live->reasoning_budget;
   Request row;
   row.prompt = std::move(prompt.prompt.tokens);
   row.sampling = service.sampling(spec.sampling);
   row.sampling.logprobs = spec.logprobs;
-  row.max_tokens = spec.max_tokens.value_or(service.options().predict);
+  row.max_tokens = spec.max_tokens.value_or(live->predict);
   row.ignore_eos = spec.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = exchange->request().route;
   const int window = engine->context();

@@ -37,9 +37,10 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
   row.key = http.key_label;
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
-  row.loops.max_pattern = fields.max_pattern.value_or(0);
-  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(1));
-  row.loops.min_count = fields.min_count.value_or(2);
+  const LoopDetection usual = service.live()->loops;
+  row.loops.max_pattern = fields.max_pattern.value_or(usual.max_pattern);
+  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(usual.min_pattern));
+  row.loops.min_count = fields.min_count.value_or(usual.min_count);
 }
 
 uint64_t next_group() {
@@ -178,7 +179,7 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
         plan_.writer->placed(index, row.slot);
         row.first = at;
         service_.metrics().first_token.observe(seconds_between(started_, at));
-        const double limit = service_.options().limits.decode_seconds;
+        const double limit = service_.live()->decode_seconds;
         const std::weak_ptr<Generation> weak = weak_from_this();
         exchange_->watch_progress(limit, [weak, limit] {
           if (const auto self = weak.lock()) {

@@ -84,8 +84,9 @@ struct ServiceOptions {
   int predict = -1;                          // default output cap
   int ping_seconds = 30;
   bool metrics = false;
-  bool props = false;  // POST /props
-  bool slots = true;   // GET /slots
+  bool props = false;     // POST /props
+  bool slots = true;      // GET /slots
+  bool settings = false;  // GET and PATCH /v1/settings
   int parallel = 4;
   std::string model_path;
   std::string device;  // as the banner says

@@ -90,3 +90,25 @@ def check_figures_with_every_token(context):
     assert sum("timings" in e for e in plain if e != "[DONE]") == 1
     texts = context.scripted.post("/v1/completions", {"prompt": "x[[count]]", "stream": True, "timings_per_token": True, "temperature": 0}).events()
     assert sum("timings" in e for e in texts if e != "[DONE]") > 2
+
+
+def check_settings_are_read_and_changed(context):
+    assert context.scripted.get("/v1/settings").status == 501
+    with context.start("--settings", "--temp", "1", "--top-k", "1") as server:
+        def patch(body, status=200):
+            found = server.request("PATCH", "/v1/settings", body)
+            assert found.status == status, found.body
+            return found.json()
+        first = server.get("/v1/settings").json()
+        assert first["current"]["default_temperature"] == 1 and first["current"]["parallel"] == 4
+        count = lambda: server.post("/completion", {"prompt": "x[[count]]", "ignore_eos": True}).json()  # noqa: E731
+        done = patch({"default_n_predict": 4, "default_temperature": 0.25, "parallel": 2})
+        assert done["applied"]["default_n_predict"] == 4 and done["rejected"][0]["key"] == "parallel"
+        found = count()
+        assert found["tokens_predicted"] == 4 and found["generation_settings"]["temperature"] == 0.25, found
+        patch({"op": "merge", "values": {"default_n_predict": 5}, "if_fingerprint": first["fingerprint"]}, 409)
+        patch({"parallel": 2}, 400)
+        patch({"op": "replace", "values": {"default_n_predict": 2}})
+        assert count()["generation_settings"]["temperature"] == 1
+    found = run_server(context, "-m", context.scripted_folder(), "--settings", "--host", "0.0.0.0", "--port", "0")
+    assert found.returncode == 2 and "--api-key" in found.stderr

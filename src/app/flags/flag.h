@@ -63,6 +63,7 @@ Flag::Apply refused(std::string reason);
 
 // The parts of the table.
 void add_model_flags(std::vector<Flag>& flags);
+void add_router_flags(std::vector<Flag>& flags);
 void add_network_flags(std::vector<Flag>& flags);
 void add_run_flags(std::vector<Flag>& flags);
 void add_answer_flags(std::vector<Flag>& flags);

@@ -316,6 +316,7 @@ const std::vector<Flag>& server_flags() {
   static const std::vector<Flag> all = [] {
     std::vector<Flag> out;
     add_model_flags(out);
+    add_router_flags(out);
     add_network_flags(out);
     add_run_flags(out);
     add_answer_flags(out);

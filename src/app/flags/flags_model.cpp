@@ -47,6 +47,25 @@ void add_model_flags(std::vector<Flag>& f) {
                text([](S& s, const auto& v) { s.serve.model.hf_token = v; })});
 }
 
+void add_router_flags(std::vector<Flag>& f) {
+  const char* g = "Several models (without -m: those of the store)";
+  f.push_back({"--models-dir", "LLAMA_ARG_MODELS_DIR", g, Kind::value, "DIR",
+               "serve the models in this folder as well: folders with a config.json or a GGUF, .gguf files",
+               text([](S& s, const auto& v) { s.serve.router.folder = v; })});
+  f.push_back({"--models-preset", "LLAMA_ARG_MODELS_PRESET", g, Kind::value, "INI",
+               "sections that define models or change their flags; [*] holds for all",
+               text([](S& s, const auto& v) { s.serve.router.preset = v; })});
+  f.push_back({"--models-max", "LLAMA_ARG_MODELS_MAX", g, Kind::value, "N",
+               "models loaded at once (4), the least recently used leaves; 0: any number",
+               integer(0, 4096, [](S& s, long long n) { s.serve.router.most = static_cast<size_t>(n); })});
+  f.push_back({"--models-autoload,!--no-models-autoload", "LLAMA_ARG_MODELS_AUTOLOAD", g, Kind::toggle, "",
+               "a request loads the model that it names (default: on)",
+               onoff([](S& s, bool on) { s.serve.router.autoload = on; })});
+  f.push_back({"--sleep-idle-seconds", "", g, Kind::value, "N",
+               "let a model go when nobody has asked for that long; -1 (default): never",
+               real(-1, 1e9, [](S& s, double x) { s.serve.sleep_idle_seconds = x; })});
+}
+
 void add_network_flags(std::vector<Flag>& f) {
   const char* g = "Network";
   f.push_back({"--host", "LLAMA_ARG_HOST", g, Kind::value, "ADDR",

@@ -268,6 +268,9 @@ void add_answer_flags(std::vector<Flag>& f) {
                onoff([](S& s, bool on) { s.serve.service.metrics = on; })});
   f.push_back({"--props", "LLAMA_ARG_ENDPOINT_PROPS", g, Kind::toggle, "", "answer POST /props",
                onoff([](S& s, bool on) { s.serve.service.props = on; })});
+  f.push_back({"--settings", "MLXCEL_ENABLE_SETTINGS_ENDPOINT", g, Kind::toggle, "",
+               "serve /v1/settings: defaults of requests can be read and changed",
+               onoff([](S& s, bool on) { s.serve.service.settings = on; })});
   f.push_back({"--slots,!--no-slots", "LLAMA_ARG_ENDPOINT_SLOTS", g, Kind::toggle, "",
                "serve /slots (default: on)", onoff([](S& s, bool on) { s.serve.service.slots = on; })});
   f.push_back({"--log-disable", "", g, Kind::toggle, "", "no log",

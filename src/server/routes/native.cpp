@@ -6,6 +6,7 @@
 #include "api/llama/completion.h"
 #include "api/openai/chat.h"
 #include "server/chat_job.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -17,19 +18,19 @@ HttpResponse json(std::string body) {
 }
 
 void tokenize(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const auto request = llama::parse_tokenize(exchange->request().body, engine->info().vocab_size);
+  const auto vocabulary = service.vocabulary();
+  const auto request = llama::parse_tokenize(exchange->request().body, vocabulary.size);
   const auto tokens =
-      llama::encode_mixed(*engine->tokenizer(), request.content, request.add_special, request.parse_special);
-  exchange->respond(json(llama::print_tokens(*engine->tokenizer(), tokens, request.with_pieces)));
+      llama::encode_mixed(*vocabulary.tokenizer, request.content, request.add_special, request.parse_special);
+  exchange->respond(json(llama::print_tokens(*vocabulary.tokenizer, tokens, request.with_pieces)));
 }
 
 void detokenize(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const auto tokens = llama::parse_detokenize(exchange->request().body, engine->info().vocab_size);
+  const auto vocabulary = service.vocabulary();
+  const auto tokens = llama::parse_detokenize(exchange->request().body, vocabulary.size);
   JsonWriter out;
   out.begin_object()
-      .field("content", engine->tokenizer()->decode(tokens, /*skip_special=*/false))
+      .field("content", vocabulary.tokenizer->decode(tokens, /*skip_special=*/false))
       .end_object();
   exchange->respond(json(out.take()));
 }
@@ -50,6 +51,10 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const auto engine = service.engine();
   JsonWriter out;
   out.begin_object();
+  if (const ModelPool* pool = service.pool()) {
+    out.field("role", "router").field("max_instances", pool->options().max_loaded);
+    out.field("models_autoload", pool->options().autoload);
+  }
   if (engine) {
     const ModelInfo& info = engine->info();
     const Tokenizer* tokenizer = engine->tokenizer().get();
@@ -101,7 +106,8 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
       .key("ui_settings")
       .begin_object()
       .end_object();
-  out.field("build_info", std::string("mlxcel ") + MLXCEL_VERSION).field("is_sleeping", false);
+  out.field("build_info", std::string("mlxcel ") + MLXCEL_VERSION)
+      .field("is_sleeping", service.state() == Service::State::sleeping);
   out.field("cors_proxy_enabled", false).key("speculative").null();
   out.field("device", options.device).end_object();
   exchange->respond(json(out.take()));
@@ -252,14 +258,6 @@ void add_native_routes(Router& router) {
     refuse_route(router, "POST", path, 501, "not_implemented", "no audio model is loaded");
   }
   refuse_route(router, "GET", "/v1/realtime", 501, "not_implemented", "no voice model is loaded");
-  for (const char* path : {"/models/load", "/models/unload", "/models"}) {
-    refuse_route(router, "POST", path, 501, "not_supported_error",
-                 "this server keeps the one model it was started with");
-  }
-  refuse_route(router, "GET", "/models/sse", 501, "not_supported_error",
-               "this server keeps the one model it was started with");
-  refuse_route(router, "DELETE", "/models", 501, "not_supported_error",
-               "this server keeps the one model it was started with");
   refuse_route(router, "GET", "/router/stats", 501, "not_supported_error",
                "this server is not the front of a cluster");
 }
