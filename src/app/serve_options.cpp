@@ -75,6 +75,66 @@ void finish_identity(ServeFlags& flags, const FlagState& raw) {
   service.tags = split_commas(raw.tags);
 }
 
+/// llama.cpp's names of templates built into it.
+bool is_llama_template_name(const std::string& text) {
+  static constexpr const char* kNames[] = {"bailing",
+                                           "bailing-think",
+                                           "bailing2",
+                                           "chatglm3",
+                                           "chatglm4",
+                                           "chatml",
+                                           "command-r",
+                                           "deepseek",
+                                           "deepseek-ocr",
+                                           "deepseek2",
+                                           "deepseek3",
+                                           "exaone-moe",
+                                           "exaone3",
+                                           "exaone4",
+                                           "falcon3",
+                                           "gemma",
+                                           "gigachat",
+                                           "glmedge",
+                                           "gpt-oss",
+                                           "granite",
+                                           "granite-4.0",
+                                           "granite-4.1",
+                                           "grok-2",
+                                           "hunyuan-dense",
+                                           "hunyuan-moe",
+                                           "hunyuan-ocr",
+                                           "hunyuan-vl",
+                                           "kimi-k2",
+                                           "llama2",
+                                           "llama2-sys",
+                                           "llama2-sys-bos",
+                                           "llama2-sys-strip",
+                                           "llama3",
+                                           "llama4",
+                                           "megrez",
+                                           "minicpm",
+                                           "mistral-v1",
+                                           "mistral-v3",
+                                           "mistral-v3-tekken",
+                                           "mistral-v7",
+                                           "mistral-v7-tekken",
+                                           "monarch",
+                                           "openchat",
+                                           "orion",
+                                           "pangu-embedded",
+                                           "phi3",
+                                           "phi4",
+                                           "rwkv-world",
+                                           "seed_oss",
+                                           "smolvlm",
+                                           "solar-open",
+                                           "vicuna",
+                                           "vicuna-orca",
+                                           "yandex",
+                                           "zephyr"};
+  return std::find(std::begin(kNames), std::end(kNames), text) != std::end(kNames);
+}
+
 void check(ServeFlags& flags, const FlagState& raw) {
   auto& service = flags.service;
   auto& transport = flags.transport;
@@ -159,66 +219,6 @@ void check(ServeFlags& flags, const FlagState& raw) {
       throw UsageError(fmt::format("--step-token-budget {}: expected auto or a number of tokens", text));
     }
   }
-}
-
-/// llama.cpp's names of templates built into it.
-bool is_llama_template_name(const std::string& text) {
-  static constexpr const char* kNames[] = {"bailing",
-                                           "bailing-think",
-                                           "bailing2",
-                                           "chatglm3",
-                                           "chatglm4",
-                                           "chatml",
-                                           "command-r",
-                                           "deepseek",
-                                           "deepseek-ocr",
-                                           "deepseek2",
-                                           "deepseek3",
-                                           "exaone-moe",
-                                           "exaone3",
-                                           "exaone4",
-                                           "falcon3",
-                                           "gemma",
-                                           "gigachat",
-                                           "glmedge",
-                                           "gpt-oss",
-                                           "granite",
-                                           "granite-4.0",
-                                           "granite-4.1",
-                                           "grok-2",
-                                           "hunyuan-dense",
-                                           "hunyuan-moe",
-                                           "hunyuan-ocr",
-                                           "hunyuan-vl",
-                                           "kimi-k2",
-                                           "llama2",
-                                           "llama2-sys",
-                                           "llama2-sys-bos",
-                                           "llama2-sys-strip",
-                                           "llama3",
-                                           "llama4",
-                                           "megrez",
-                                           "minicpm",
-                                           "mistral-v1",
-                                           "mistral-v3",
-                                           "mistral-v3-tekken",
-                                           "mistral-v7",
-                                           "mistral-v7-tekken",
-                                           "monarch",
-                                           "openchat",
-                                           "orion",
-                                           "pangu-embedded",
-                                           "phi3",
-                                           "phi4",
-                                           "rwkv-world",
-                                           "seed_oss",
-                                           "smolvlm",
-                                           "solar-open",
-                                           "vicuna",
-                                           "vicuna-orca",
-                                           "yandex",
-                                           "zephyr"};
-  return std::find(std::begin(kNames), std::end(kNames), text) != std::end(kNames);
 }
 
 /// Every route once, with its methods.

@@ -52,8 +52,8 @@ bool is_front_route(const std::string& route) {
 
 /// What a sleeping model answers without waking.
 bool is_sleepers_route(const std::string& route, const std::string& method) {
-  static const std::set<std::string> kRoutes = {"/tokenize",       "/detokenize",    "/slots",
-                                                "/v1/cache/stats", "/lora-adapters", "/api/show"};
+  static const std::set<std::string> kRoutes = {"/tokenize", "/detokenize", "/slots", "/v1/cache/stats",
+                                                "/lora-adapters"};
   return is_front_route(route) || route == "/metrics" || route == "/props" ||
          (kRoutes.contains(route) && method != "DELETE");
 }
@@ -244,7 +244,11 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   else
     enqueue(entry);
   lock.unlock();
-  exchange->on_abort([this, entry, left](const std::string&) {
+  exchange->on_abort([this, entry, left, weak = std::weak_ptr(exchange)](const std::string& reason) {
+    if (const auto waiting = weak.lock(); waiting && reason == "shutdown" && !waiting->answered()) {
+      const ApiError error{503, "unavailable_error", "the server is shutting down", std::nullopt};
+      waiting->respond(front_router_->error_response(error, waiting->request()));
+    }
     const std::lock_guard guard(mutex_);
     *left = true;
     auto& waiters = entry->waiters;

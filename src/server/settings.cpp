@@ -1,6 +1,7 @@
 #include "server/settings.h"
 
 #include <functional>
+#include <type_traits>
 
 #include "api/error.h"
 #include "api/json_node.h"

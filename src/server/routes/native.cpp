@@ -116,7 +116,8 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
   if (!service.options().slots)
     refuse(501, "not_supported_error", "slots are not shown; start the server without --no-slots");
-  const auto engine = service.engine_or_refuse();
+  const auto engine = service.state() == Service::State::sleeping ? nullptr : service.engine_or_refuse();
+  const auto window = service.entry().n_ctx;
   const auto all = service.slots().all();
   const bool full = std::all_of(all.begin(), all.end(), [](const auto& slot) { return slot.busy; });
   if (full && exchange->request().query.find("fail_on_no_slot=1") != std::string::npos) {
@@ -128,7 +129,7 @@ void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
     const SlotState& slot = all[i];
     out.begin_object().field("id", i).field("id_task",
                                             slot.busy ? static_cast<int64_t>(slot.task) : int64_t{-1});
-    out.field("n_ctx", engine->context()).field("speculative", false).field("is_processing", slot.busy);
+    out.field("n_ctx", window).field("speculative", false).field("is_processing", slot.busy);
     if (slot.busy) {
       out.field("n_prompt_tokens", slot.prompt_tokens)
           .field("n_prompt_tokens_processed", slot.prompt_tokens - slot.cached_tokens);
@@ -137,7 +138,7 @@ void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
       settings.sampling = slot.params;
       settings.seed = slot.params.seed.value_or(UINT32_MAX);
       settings.n_predict = slot.max_tokens;
-      settings.kv_mode = engine->kv_label();
+      if (engine) settings.kv_mode = engine->kv_label();
       llama::print_settings(out, settings);
       out.key("next_token")
           .begin_array()
@@ -155,8 +156,8 @@ void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
 }
 
 void cache_stats(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const EngineStats s = engine->stats();
+  const auto engine = service.state() == Service::State::sleeping ? nullptr : service.engine_or_refuse();
+  const EngineStats s = engine ? engine->stats() : EngineStats();
   JsonWriter out;
   out.begin_object()
       .field("enabled", service.options().prompt_cache)
@@ -166,7 +167,7 @@ void cache_stats(Service& service, const std::shared_ptr<Exchange>& exchange) {
       .field("hits", s.cache_hits)
       .field("misses", s.cache_misses);
   out.field("tokens_reused", s.cache_tokens_reused).field("evictions", s.cache_evictions);
-  out.field("kv_cache_mode_effective", engine->kv_label())
+  out.field("kv_cache_mode_effective", engine ? engine->kv_label() : std::string())
       .field("disk_hits", s.disk_hits)
       .field("disk_misses", s.disk_misses);
   out.field("disk_corrupt", s.disk_corrupt)

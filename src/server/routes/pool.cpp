@@ -45,14 +45,11 @@ void list(Service& service, const std::shared_ptr<Exchange>& exchange) {
     if (query_parameter(exchange->request(), "reload") == "1") pool->rescan();
     for (const auto& model : pool->models()) {
       auto entry = model.service->entry();
-      const bool sees = false;
-      entry.more = {
-          {"status", status_json(model)},
-          {"architecture", fmt::format(R"({{"input_modalities":["text"{}],"output_modalities":["text"]}})",
-                                       sees ? R"(,"image")" : "")},
-          {"source", JsonWriter().value(model.source).take()},
-          {"path", JsonWriter().value(model.path).take()},
-          {"can_remove", model.removable ? "true" : "false"}};
+      entry.more = {{"status", status_json(model)},
+                    {"architecture", R"({"input_modalities":["text"],"output_modalities":["text"]})"},
+                    {"source", JsonWriter().value(model.source).take()},
+                    {"path", JsonWriter().value(model.path).take()},
+                    {"can_remove", model.removable ? "true" : "false"}};
       entries.push_back(std::move(entry));
     }
     for (const auto& name : service.downloads().running()) {
