@@ -17,7 +17,7 @@ namespace mlxcel::app {
 struct FlagState {
   ServeFlags serve;
   std::vector<std::string> api_keys, api_key_files, reverse_prompts;
-  std::string alias, tags, allowed_origins, chat_template_file, hf_repo, kv_type_k, kv_type_v;
+  std::string alias, tags, allowed_origins, allowed_hosts, chat_template_file, hf_repo, kv_type_k, kv_type_v;
   double timeout = 3600, decode_timeout = 600;
   std::optional<long long> seed;
   bool cache_list = false, completion = false, markdown = false, help = false, version = false;
@@ -63,6 +63,7 @@ Flag::Apply refused(std::string reason);
 
 // The parts of the table.
 void add_model_flags(std::vector<Flag>& flags);
+void add_router_flags(std::vector<Flag>& flags);
 void add_network_flags(std::vector<Flag>& flags);
 void add_run_flags(std::vector<Flag>& flags);
 void add_answer_flags(std::vector<Flag>& flags);
