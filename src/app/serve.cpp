@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "app/estimate.h"
 #include "app/notify.h"
 #include "app/serve_options.h"
 #include "base/log.h"
@@ -109,6 +110,7 @@ int serve_command(int argc, char** argv, const char* program) {
   set_up_log(flags);
   EngineOptions options = server_engine_options(flags);
   options.model = resolve(flags.model);
+  if (flags.model.estimate) preflight(flags.model, options.model, flags.parallel);
   if (flags.service.aliases.empty()) flags.service.model_id = options.model.filename().string();
   if (flags.service.model_id.empty())
     flags.service.model_id = options.model.parent_path().filename().string();
@@ -141,7 +143,7 @@ int serve_command(int argc, char** argv, const char* program) {
   notify_supervisor("STATUS=loading the model");
   log::info("server", "listening on {}, loading {}", server.address(), options.model.string());
 
-  const std::shared_ptr<Engine> engine = Engine::load(options);
+  const std::shared_ptr<Engine> engine = load_engine(flags.model, options);
   const ModelInfo& info = engine->info();
   for (const auto& warning : engine->warnings()) banner.line(fmt::format("warning: {}", warning));
   banner.line(fmt::format("model: {} ({}, {}, {:.1f}M parameters)", flags.service.model_id, info.model_type,

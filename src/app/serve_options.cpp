@@ -182,7 +182,8 @@ bool answered_at_once(const FlagState& state, const std::string& program) {
   return state.help || state.version || state.markdown || state.completion || state.cache_list;
 }
 
-/// Variables of the template that flags set; those of --chat-template-kwargs win.
+}  // namespace
+
 void merge_variables(ServeFlags& flags) {
   if (flags.template_variables.empty()) return;
   std::map<std::string, std::string> variables(flags.template_variables.begin(),
@@ -194,20 +195,23 @@ void merge_variables(ServeFlags& flags) {
   flags.service.chat_template_kwargs = openai::merge_objects(out.take(), flags.service.chat_template_kwargs);
 }
 
-}  // namespace
-
 ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) {
   FlagState raw;
   read_flags(server_flags(), std::vector<std::string>(argv + 1, argv + argc), raw);
   if (answered_at_once(raw, program)) throw CLI::CallForHelp();
   ServeFlags& flags = raw.serve;
   check(flags, raw);
+  read_language_bias(raw);
   merge_variables(flags);
   collect_keys(flags, raw);
   finish_identity(flags, raw);
   flags.notes = raw.notes;
   auto& service = flags.service;
   service.reverse_prompts = raw.reverse_prompts;
+  if (raw.escapes) {
+    for (auto& stop : service.reverse_prompts) stop = unescaped(stop);
+    service.reasoning_budget_message = unescaped(service.reasoning_budget_message);
+  }
   service.store_root = flags.model.models_dir;
   if (raw.seed) service.sampling.seed = openai::fold_seed(*raw.seed);
   auto& limits = flags.transport.limits;

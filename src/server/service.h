@@ -73,6 +73,7 @@ class Service {
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const ChatTemplate> template_;
   SamplingFlags checkpoint_;  // generation_config.json or GGUF's sampling keys
+  std::shared_ptr<const TokenBiases> language_bias_;
   bool matryoshka_ = false;
   Metrics metrics_;
   SlotBoard slots_;

@@ -21,7 +21,7 @@ void add_model_flags(std::vector<Flag>& f) {
                "one file of the repository exactly",
                text([](S& s, const auto& v) { s.serve.model.hf_file = v; })});
   f.push_back({"--revision", "", g, Kind::value, "REV",
-               "branch, tag or revision id in the Hugging Face cache",
+               "branch, tag or revision id of the repository",
                text([](S& s, const auto& v) { s.serve.model.revision = v; })});
   f.push_back({"--model-store-root", "", g, Kind::value, "PATH",
                "model store (default: MLXCEL_MODELS_DIR, else the cache root's models)",
@@ -37,7 +37,10 @@ void add_model_flags(std::vector<Flag>& f) {
   f.push_back({"-cl,--cache-list", "", g, Kind::toggle, "", "list the store and exit",
                onoff([](S& s, bool on) { s.cache_list = on; })});
   f.push_back({"--offline", "LLAMA_ARG_OFFLINE", g, Kind::toggle, "",
-               "no network; nothing is fetched at start-up in any case", onoff([](S&, bool) {})});
+               "never use the network", onoff([](S& s, bool on) { s.serve.model.offline = on; })});
+  f.push_back({"-hft,--hf-token", "", g, Kind::value, "TOKEN",
+               "access token of the hub (default: HF_TOKEN, HUGGING_FACE_HUB_TOKEN)",
+               text([](S& s, const auto& v) { s.serve.model.hf_token = v; })});
 }
 
 void add_network_flags(std::vector<Flag>& f) {
