@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "app/download_bars.h"
+#include "app/flags/shared.h"
 #include "app/terminal.h"
 #include "base/file.h"
 #include "base/worker_pool.h"
@@ -64,7 +65,8 @@ class HelpText final : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     std::string text = option->get_description();
     if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
-    if (!option->get_envname().empty()) text += " [" + option->get_envname() + "]";
+    if (const Flag* row = shared_row(option))
+      for (const std::string& name : own_variables(*row)) text += " [" + name + "]";
     return text;
   }
 };
@@ -188,16 +190,10 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions optio
   if (options.model.empty()) options.model = resolve(flags);
   ProgressBar bar("loading");
   options.progress = [&](size_t done, size_t total) { bar.update(done, total); };
-  if (!surgery && !flags.rope.any()) return Engine::load(options);
-  Checkpoint checkpoint = open_checkpoint(options.model);
-  if (surgery) surgery(checkpoint);
-  override_rope(checkpoint, flags.rope);
-  auto tokenizer = Tokenizer::load(checkpoint);
-  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  const auto make = [checkpoint, progress = options.progress] {
-    return load_model(checkpoint, LoadOptions{.progress = progress});
-  };
-  auto engine = Engine::with_model(make, std::move(tokenizer), std::move(chat_template), checkpoint, options);
+  auto engine = Engine::load(options, [&](Checkpoint& checkpoint) {
+    if (surgery) surgery(checkpoint);
+    override_rope(checkpoint, flags.rope);
+  });
   require_rotary(engine->checkpoint(), flags.rope);
   return engine;
 }

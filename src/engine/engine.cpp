@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <future>
 
 #include "base/log.h"
 #include "engine/loop/loop.h"
@@ -63,6 +64,11 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   impl->checkpoint = std::move(checkpoint);
   impl->tokenizer = std::move(tokenizer);
   impl->chat_template = std::move(chat_template);
+  return begin(std::move(impl), make, options);
+}
+
+std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl, const std::function<std::unique_ptr<Model>()>& make,
+                                      const EngineOptions& options) {
   impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
   impl->thread.call([&] {
     impl->loop->open(make(), impl->checkpoint, impl->tokenizer.get());
@@ -74,14 +80,20 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
-  Checkpoint checkpoint = open_checkpoint(options.model);
-  auto tokenizer = Tokenizer::load(checkpoint);
-  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  const auto make = [source = checkpoint, progress = options.progress] {
-    return load_model(source, LoadOptions{.progress = progress});
-  };
-  return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), options);
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::function<void(Checkpoint&)>& edit) {
+  auto impl = std::make_unique<Impl>();
+  impl->checkpoint = open_checkpoint(options.model);
+  if (edit) edit(impl->checkpoint);
+  // The vocabulary is built while the model thread reads the weights. Where both are at fault, the model's
+  // configuration is what to mend first.
+  auto words = std::async(std::launch::async, [&] {
+    impl->tokenizer = Tokenizer::load(impl->checkpoint);
+    impl->chat_template = ChatTemplate::load(impl->checkpoint, *impl->tokenizer);
+  });
+  std::unique_ptr<Model> model;
+  impl->thread.call([&] { model = load_model(impl->checkpoint, LoadOptions{.progress = options.progress}); });
+  words.get();
+  return begin(std::move(impl), [&] { return std::move(model); }, options);
 }
 
 Engine::~Engine() {

@@ -10,7 +10,7 @@
 #include <map>
 #include <string_view>
 
-#include "app/flags/flag.h"
+#include "app/flags/shared.h"
 
 namespace mlxcel::app {
 namespace {
@@ -172,6 +172,12 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
     if (!flag.env.empty() && (!on_line || flag.env_adds)) read_environment(flag, state, true);
   }
   for (const auto& each : given) set_from("", *each.flag, state, each.value);
+}
+
+std::vector<std::string> own_variables(const Flag& row) {
+  std::vector<std::string> names = split(row.env);
+  std::erase_if(names, [](const std::string& name) { return !for_every_command(name); });
+  return names;
 }
 
 void read_own_variable(const Flag& flag, FlagState& state) { read_environment(flag, state, false); }

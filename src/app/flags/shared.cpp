@@ -4,6 +4,7 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
 
 namespace mlxcel::app {
@@ -25,7 +26,17 @@ Names names_of(const Flag& row, const char* spellings) {
   return out;
 }
 
+std::map<const CLI::Option*, const Flag*>& rows() {
+  static std::map<const CLI::Option*, const Flag*> all;
+  return all;
+}
+
 }  // namespace
+
+const Flag* shared_row(const CLI::Option* option) {
+  const auto found = rows().find(option);
+  return found == rows().end() ? nullptr : found->second;
+}
 
 const Flag* find_flag(const std::string& spelling) {
   for (const Flag& row : server_flags())
@@ -66,7 +77,12 @@ void SharedFlags::add(const char* group, std::initializer_list<SharedFlag> flags
     option->group(group);
     for (const std::string& name : names.one_dash) one_dash_spelling(app_, name, row->name());
     added_.push_back({row, option});
+    rows()[option] = row;
   }
+}
+
+SharedFlags::~SharedFlags() {
+  for (const Added& each : added_) rows().erase(each.option);
 }
 
 void SharedFlags::read_variables() {

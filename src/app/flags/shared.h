@@ -22,6 +22,7 @@ struct SharedFlag {
 class SharedFlags {
  public:
   SharedFlags(CLI::App& app, FlagState& state);
+  ~SharedFlags();
   SharedFlags(const SharedFlags&) = delete;
   SharedFlags& operator=(const SharedFlags&) = delete;
 
@@ -40,6 +41,10 @@ class SharedFlags {
   std::vector<Added> added_;
 };
 
+/// The row behind an option that add() made; null for others.
+const Flag* shared_row(const CLI::Option* option);
+/// The row's variables that every command reads.
+std::vector<std::string> own_variables(const Flag& row);
 /// The row that has this spelling ("--top-k"); null: none.
 const Flag* find_flag(const std::string& spelling);
 
