@@ -1,6 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
 #include <future>
 
 #include "base/log.h"
@@ -84,14 +85,29 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::fu
   auto impl = std::make_unique<Impl>();
   impl->checkpoint = open_checkpoint(options.model);
   if (edit) edit(impl->checkpoint);
-  // The vocabulary is built while the model thread reads the weights. Where both are at fault, the model's
-  // configuration is what to mend first.
+  // The vocabulary is built while the model thread reads the weights. A fault there ends the reading, but not
+  // before the model's configuration has been understood: that is what to mend first.
+  std::atomic<bool> wordless = false;
   auto words = std::async(std::launch::async, [&] {
-    impl->tokenizer = Tokenizer::load(impl->checkpoint);
-    impl->chat_template = ChatTemplate::load(impl->checkpoint, *impl->tokenizer);
+    try {
+      impl->tokenizer = Tokenizer::load(impl->checkpoint);
+      impl->chat_template = ChatTemplate::load(impl->checkpoint, *impl->tokenizer);
+    } catch (...) {
+      wordless = true;
+      throw;
+    }
   });
+  const auto progress = [&](size_t done, size_t total) {
+    if (wordless) fail(ErrorKind::cancelled, "the vocabulary could not be read");
+    if (options.progress) options.progress(done, total);
+  };
   std::unique_ptr<Model> model;
-  impl->thread.call([&] { model = load_model(impl->checkpoint, LoadOptions{.progress = options.progress}); });
+  try {
+    impl->thread.call([&] { model = load_model(impl->checkpoint, LoadOptions{.progress = progress}); });
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::cancelled) words.get();
+    throw;
+  }
   words.get();
   return begin(std::move(impl), [&] { return std::move(model); }, options);
 }
