@@ -32,6 +32,7 @@ class ReplyAdapter final : public AnswerWriter {
 
   void begin() override { writer_->begin(prompt_tokens_); }
   void scored(size_t, const std::vector<Draw>&) override {}
+  void timed(size_t row, const openai::TimingFigures& figures) override { writer_->timed(row, figures); }
 
   void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
     Choice& choice = choices_[row];
@@ -97,6 +98,12 @@ class ReplyAdapter final : public AnswerWriter {
         case ReplyPiece::Kind::thought:
           thought = true;
           writer_->thought(row, piece.text);
+          break;
+        case ReplyPiece::Kind::call_open:
+          writer_->call_open(row, piece.index, piece.call);
+          break;
+        case ReplyPiece::Kind::arguments:
+          writer_->call_arguments(row, piece.index, piece.text);
           break;
         case ReplyPiece::Kind::call:
           ++choices_[row].given;
@@ -165,12 +172,18 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
     input.messages_json = with_tool_instruction(spec.messages_json, spec.tools_json);
     input.tools_json.clear();
   }
-  input.kwargs_json = openai::merge_objects(options.chat_template_kwargs, spec.template_kwargs_json);
+  input.kwargs_json = openai::merge_objects(service.live()->chat_template_kwargs, spec.template_kwargs_json);
   input.continue_final_message = spec.continue_final_message.value_or(
       spec.last_is_assistant && options.prefill_assistant && !spec.add_generation_prompt.value_or(false));
   input.add_generation_prompt = spec.add_generation_prompt.value_or(true) && !input.continue_final_message;
   if (input.continue_final_message) out.continued = spec.last_content;
-  out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
+  if (!options.jinja) {
+    if (!spec.tools_json.empty()) fail_param("tools", "tools: the server was started with --no-jinja");
+    out.prompt = prepare_raw(*engine.tokenizer(), plain_chat_text(input));
+    out.format = reply_format("");
+  } else {
+    out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
+  }
   const auto& text = out.prompt.text;
   out.tail = text.substr(text.size() > kTail ? text.size() - kTail : 0);
   if (out.prompt.double_bos) {
@@ -184,13 +197,13 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
                 std::unique_ptr<ReplyWriter> writer, const ChatOptions& options) {
   Service& service = router.service();
   ChatSpec spec = asked;
-  if (!spec.thought_budget && service.options().reasoning_budget >= 0)
-    spec.thought_budget = service.options().reasoning_budget;
+  const auto live = service.live();
+  if (!spec.thought_budget && live->reasoning_budget >= 0) spec.thought_budget = live->reasoning_budget;
   Request row;
   row.prompt = std::move(prompt.prompt.tokens);
   row.sampling = service.sampling(spec.sampling);
   row.sampling.logprobs = spec.logprobs;
-  row.max_tokens = spec.max_tokens.value_or(service.options().predict);
+  row.max_tokens = spec.max_tokens.value_or(live->predict);
   row.ignore_eos = spec.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = exchange->request().route;
   const int window = engine->context();
@@ -219,6 +232,7 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
   plan.prompt_tokens = static_cast<int>(row.prompt.size());
   plan.stops = service.stops(spec.sampling);
   if (!service.options().skip_chat_parsing) plan.marks = prompt.format->marks;
+  plan.timed = options.timed;
   plan.may_force = spec.thought_budget.has_value() || options.end_thought != nullptr;
   plan.writer = std::make_unique<ReplyAdapter>(std::move(writer), engine->tokenizer(), spec, reply,
                                                plan.prompt_tokens, service.options().reasoning_budget_message,

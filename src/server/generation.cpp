@@ -37,9 +37,10 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
   row.key = http.key_label;
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
-  row.loops.max_pattern = fields.max_pattern.value_or(0);
-  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(1));
-  row.loops.min_count = fields.min_count.value_or(2);
+  const LoopDetection usual = service.live()->loops;
+  row.loops.max_pattern = fields.max_pattern.value_or(usual.max_pattern);
+  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(usual.min_pattern));
+  row.loops.min_count = fields.min_count.value_or(usual.min_count);
 }
 
 uint64_t next_group() {
@@ -178,7 +179,7 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
         plan_.writer->placed(index, row.slot);
         row.first = at;
         service_.metrics().first_token.observe(seconds_between(started_, at));
-        const double limit = service_.options().limits.decode_seconds;
+        const double limit = service_.live()->decode_seconds;
         const std::weak_ptr<Generation> weak = weak_from_this();
         exchange_->watch_progress(limit, [weak, limit] {
           if (const auto self = weak.lock()) {
@@ -202,6 +203,16 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
 void Generation::on_text(size_t index, TextEvent event) {
   if (rows_[index].ended) return;
   if (auto* delta = std::get_if<TextDelta>(&event)) {
+    if (plan_.timed) {
+      const Row& row = rows_[index];
+      openai::TimingFigures so_far;
+      so_far.cache_n = row.timings.cached_tokens;
+      so_far.prompt_n = row.timings.prompt_tokens - row.timings.cached_tokens;
+      so_far.prompt_ms = row.timings.prompt_ms;
+      so_far.predicted_n = row.generated;
+      so_far.predicted_ms = row.timings.decode_ms + row.earlier_ms;
+      plan_.writer->timed(index, so_far);
+    }
     plan_.writer->text(index, delta->text, delta->draws);
     if (plan_.may_force) {
       if (const auto text = plan_.writer->forced(index); !text.empty()) return redirect(index, text);

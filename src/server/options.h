@@ -18,7 +18,7 @@ struct ServerLimits {
   size_t header_bytes = 16 * 1024;
   size_t body_bytes = size_t{32} << 20;
   int json_depth = 128;
-  size_t connections = 512;
+  size_t connections = 4096;
   size_t bodies_bytes = size_t{512} << 20;  // of all bodies being read or parsed
   size_t unsent_bytes = size_t{16} << 20;   // of one stream whose reader is slow
   double header_seconds = 15;               // first byte to end of header
@@ -55,6 +55,8 @@ struct AccessOptions {
   std::string cors_headers = "*";
   bool cors_credentials = true;
   std::vector<std::string> allowed_origins;  // exact; empty: no check
+  bool check_host = false;                   // loopback without a key: names of others are refused
+  std::vector<std::string> allowed_hosts;    // accepted besides localhost and addresses
 };
 
 /// Flags that stand between a request's field and the checkpoint's own value.
@@ -85,14 +87,16 @@ struct ServiceOptions {
   int predict = -1;                          // default output cap
   int ping_seconds = 30;
   bool metrics = false;
-  bool props = false;  // POST /props
-  bool slots = true;   // GET /slots
+  bool props = false;     // POST /props
+  bool slots = true;      // GET /slots
+  bool settings = false;  // GET and PATCH /v1/settings
   int parallel = 4;
   std::string model_path;
   std::string device;  // as the banner says
   bool embeddings_only = false, reranking_only = false;
   bool special = false;  // special tokens appear in the text
   bool prefill_assistant = true;
+  bool jinja = true;                          // false: chats as role-prefixed plain text
   bool prompt_cache = true;                   // prefixes are kept, unless a request says no
   std::string reasoning_format = "auto";      // none, deepseek, deepseek-legacy, auto
   std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no

@@ -6,6 +6,7 @@
 #include "api/anthropic/error.h"
 #include "api/sse.h"
 #include "base/log.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -92,6 +93,7 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
   const std::string& prefix = service_.options().api_prefix;
   if (request.path.starts_with(prefix)) request.dialect = dialect_of(request.path.substr(prefix.size()));
   try {
+    access_.check_host(request);
     access_.check_origin(request);
     if (request.method == "OPTIONS") return access_.preflight(request, allow);
     const Route* route = match(request.method, request.path);
@@ -143,6 +145,7 @@ ApiError Router::error_in_flight() const {
 void Router::handle(const std::shared_ptr<Exchange>& exchange) const {
   const HttpRequest& request = exchange->request();
   try {
+    if (ModelPool* pool = service_.pool(); pool && pool->dispatch(*this, exchange)) return;
     const Route* route = match(request.method, request.path);
     if (!route) fail(ErrorKind::internal, "no route for an admitted request");
     const std::string conversation(request.header("x-conversation-id"));
@@ -226,6 +229,7 @@ void add_all_routes(Router& router) {
   add_native_completion_routes(router);
   add_response_routes(router);
   add_stream_routes(router);
+  add_setting_routes(router);
 }
 
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names) {

@@ -115,6 +115,7 @@ CompletionRequest parse_completion(std::string_view text, const Bounds& bounds) 
                bounds.max_choices);
   }
   out.echo = body.boolean("echo").value_or(false);
+  out.timings_per_token = body.boolean("timings_per_token").value_or(false);
   out.logprobs = static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
   out.sampling = parse_sampling(body, bounds);
   out.stream = parse_stream(body);

@@ -24,6 +24,7 @@ struct CompletionRequest {
   int max_tokens = 16;
   int n = 1;
   bool echo = false;
+  bool timings_per_token = false;
   int logprobs = -1;
   SamplingFields sampling;
   OutputForm form;

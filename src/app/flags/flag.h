@@ -17,7 +17,7 @@ namespace mlxcel::app {
 struct FlagState {
   ServeFlags serve;
   std::vector<std::string> api_keys, api_key_files, reverse_prompts;
-  std::string alias, tags, allowed_origins, chat_template_file, hf_repo, kv_type_k, kv_type_v;
+  std::string alias, tags, allowed_origins, allowed_hosts, chat_template_file, hf_repo, kv_type_k, kv_type_v;
   std::string lang_bias, lang_bias_file;
   double timeout = 3600, decode_timeout = 600;
   std::optional<long long> seed;
@@ -72,6 +72,7 @@ Flag::Apply refused(std::string reason);
 
 // The parts of the table.
 void add_model_flags(std::vector<Flag>& flags);
+void add_router_flags(std::vector<Flag>& flags);
 void add_network_flags(std::vector<Flag>& flags);
 void add_run_flags(std::vector<Flag>& flags);
 void add_load_flags(std::vector<Flag>& flags);

@@ -143,7 +143,12 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
       value = word.substr(equals + 1);
       word.resize(equals);
     }
-    const auto found = known.find(word);
+    auto found = known.find(word);
+    if (found == known.end() && word.starts_with("--")) {
+      // llama.cpp reads --some_flag as --some-flag.
+      std::replace(word.begin(), word.end(), '_', '-');
+      found = known.find(word);
+    }
     if (found == known.end()) {
       throw UsageError(fmt::format("{}: no such option; see --help", words[i].substr(0, 80)));
     }
@@ -337,6 +342,7 @@ const std::vector<Flag>& server_flags() {
   static const std::vector<Flag> all = [] {
     std::vector<Flag> out;
     add_model_flags(out);
+    add_router_flags(out);
     add_network_flags(out);
     add_run_flags(out);
     add_load_flags(out);

@@ -45,7 +45,6 @@ constexpr const char* kMemory =
     "the whole model is read and repacked at load; see MLXCEL_WIRED_LIMIT for locking";
 constexpr const char* kDraft = "drafting is not supported yet";
 constexpr const char* kMedia = "images, sound and video are not supported yet";
-constexpr const char* kRouter = "serving several models is not supported yet; start one server for each";
 constexpr const char* kCluster = "running on several devices or hosts is not supported yet";
 constexpr const char* kPreset = "built-in presets are not followed; name the model with -m or -hf";
 constexpr const char* kUi = "there is no web client in this build";
@@ -106,7 +105,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--max-batch-prefill-tokens", "MLXCEL_MAX_BATCH_PREFILL_TOKENS", "4096", "not adjustable yet"},
           {"--prefill-grant-interval", "MLXCEL_PREFILL_GRANT_INTERVAL", "1", "not adjustable yet"},
 
-          {"--sleep-idle-seconds", "", "-1", "the model stays loaded; only -1 is supported yet"},
           {"--vision-cache-size", "", "*", kMedia},
           {"--kv-unified-per-slot", "LLAMA_ARG_KV_UNIFIED_PER_SLOT", "0",
            "the window of a slot is --ctx-size divided by --parallel"},
@@ -142,13 +140,10 @@ void add_runtime(std::vector<Flag>& f) {
            "every layer keeps 16 bits"},
           {"--enable-preemption", "", "false", "rows are not put back in the queue yet"},
           {"--packed-cache", "", "false", "weights are repacked at every start"},
-          {"--settings", "MLXCEL_ENABLE_SETTINGS_ENDPOINT", "false",
-           "settings cannot be changed while serving yet"},
           {"--log-prefix,!--no-log-prefix", "LLAMA_ARG_LOG_PREFIX", "true",
            "lines always carry level and target"},
           {"--log-timestamps,!--no-log-timestamps", "LLAMA_ARG_LOG_TIMESTAMPS", "true",
            "lines always carry the time"},
-          {"--log-jsonl,!--no-log-jsonl", "LLAMA_ARG_LOG_JSONL", "false", "the log is text only yet"},
           {"--spm-infill", "", "false", "/infill writes prefix, suffix, middle"},
           {"--embedding,--embeddings", "LLAMA_ARG_EMBEDDINGS", "true|false", ""},
           {"--rerank,--reranking", "LLAMA_ARG_RERANKING", "false", "reranking models are not supported yet"},
@@ -172,8 +167,8 @@ void add_caches(std::vector<Flag>& f) {
           {"--prompt-cache-ttl", "MLXCEL_PROMPT_CACHE_TTL", "*", kCache},
           {"--prompt-cache-min-prefix", "MLXCEL_PROMPT_CACHE_MIN_PREFIX", "*", kCache},
           {"--prompt-cache-dir", "MLXCEL_PROMPT_CACHE_DIR", "", "nothing is kept on disk yet"},
-       {"--prompt-cache-disk-bytes", "MLXCEL_PROMPT_CACHE_DISK_BYTES", "*", kCache},
-       {"--prompt-cache-disk-ttl", "MLXCEL_PROMPT_CACHE_DISK_TTL", "*", kCache},
+          {"--prompt-cache-disk-bytes", "MLXCEL_PROMPT_CACHE_DISK_BYTES", "*", kCache},
+          {"--prompt-cache-disk-ttl", "MLXCEL_PROMPT_CACHE_DISK_TTL", "*", kCache},
           {"--prompt-cache-snapshot-capacity-bytes", "MLXCEL_PROMPT_CACHE_SNAPSHOT_CAPACITY_BYTES", "*",
            kCache},
           {"--prompt-cache-snapshot-max-entries", "MLXCEL_PROMPT_CACHE_SNAPSHOT_MAX_ENTRIES", "*", kCache},
@@ -306,9 +301,6 @@ void add_side_models(std::vector<Flag>& f) {
           {"-mmu,--mmproj-url", "LLAMA_ARG_MMPROJ_URL", "", kMedia},
           {"-mmdev,--mmproj-device", "MTMD_BACKEND_DEVICE", "", kMedia},
           {"--mtmd-batch-max-tokens", "LLAMA_ARG_MTMD_BATCH_MAX_TOKENS", "1024", kMedia},
-          {"--models-dir", "LLAMA_ARG_MODELS_DIR", "", kRouter},
-          {"--models-preset", "LLAMA_ARG_MODELS_PRESET", "", kRouter},
-          {"--models-max", "LLAMA_ARG_MODELS_MAX", "4", kRouter},
           {"--tp-size", "", "1", kCluster},
           {"--tp-moe-mode", "", "tensor", kCluster},
           {"--tp-embedding-mode", "", "replicated", kCluster},
@@ -342,7 +334,6 @@ void add_side_models(std::vector<Flag>& f) {
       {
           {"--mmproj-auto,!--no-mmproj,!--no-mmproj-auto", "LLAMA_ARG_MMPROJ_AUTO", "true|false", ""},
           {"--mmproj-offload,!--no-mmproj-offload", "LLAMA_ARG_MMPROJ_OFFLOAD", "true", kMedia},
-          {"--models-autoload,!--no-models-autoload", "LLAMA_ARG_MODELS_AUTOLOAD", "true|false", ""},
           {"--enable-elastic-pp", "", "false", kCluster},
           {"--ui,--webui,!--no-ui,!--no-webui", "LLAMA_ARG_UI", "false", kUi},
           {"-ag,--agent,!-no-ag,!--no-agent", "LLAMA_ARG_AGENT", "false", "this server runs no tools"},

@@ -241,9 +241,10 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--chat-template-kwargs", "LLAMA_ARG_CHAT_TEMPLATE_KWARGS", g, Kind::value, "JSON",
                "template variables (JSON object); a request's win",
                text([](S& s, const auto& v) { s.serve.service.chat_template_kwargs = v; })});
-  f.push_back({"--jinja,!--no-jinja", "LLAMA_ARG_JINJA", g, Kind::toggle, "",
-               "templates are always rendered; only on is accepted",
-               inert({"true"}, "answers without the chat template are not supported; use /v1/completions")});
+  f.push_back(
+      {"--jinja,!--no-jinja", "LLAMA_ARG_JINJA", g, Kind::toggle, "",
+       "render chats with the model's template (default: on); off: role-prefixed plain text, no tools",
+       onoff([](S& s, bool on) { s.serve.service.jinja = on; })});
   f.push_back({"-rea,--reasoning", "LLAMA_ARG_REASONING", g, Kind::value, "on|off|auto",
                "writes the template's enable_thinking; auto (default): the template's own",
                word({"on", "off", "auto"}, set_reasoning)});
@@ -308,12 +309,18 @@ void add_answer_flags(std::vector<Flag>& f) {
                onoff([](S& s, bool on) { s.serve.service.metrics = on; })});
   f.push_back({"--props", "LLAMA_ARG_ENDPOINT_PROPS", g, Kind::toggle, "", "answer POST /props",
                onoff([](S& s, bool on) { s.serve.service.props = on; })});
+  f.push_back({"--settings", "MLXCEL_ENABLE_SETTINGS_ENDPOINT", g, Kind::toggle, "",
+               "serve /v1/settings: defaults of requests can be read and changed",
+               onoff([](S& s, bool on) { s.serve.service.settings = on; })});
   f.push_back({"--slots,!--no-slots", "LLAMA_ARG_ENDPOINT_SLOTS", g, Kind::toggle, "",
                "serve /slots (default: on)", onoff([](S& s, bool on) { s.serve.service.slots = on; })});
   f.push_back({"--log-disable", "", g, Kind::toggle, "", "no log",
                onoff([](S& s, bool on) { s.serve.log_disable = on; })});
   f.push_back({"--log-file", "LLAMA_ARG_LOG_FILE,LLAMA_LOG_FILE", g, Kind::value, "F",
                "log there instead of to stdout", text([](S& s, const auto& v) { s.serve.log_file = v; })});
+  f.push_back({"--log-jsonl,!--no-log-jsonl", "LLAMA_ARG_LOG_JSONL", g, Kind::toggle, "",
+               "log one JSON object a line instead of text",
+               onoff([](S& s, bool on) { s.serve.log_json = on; })});
   f.push_back({"-lv,--verbosity,--log-verbosity", "", g, Kind::value, "N",
                "0-1 error, 2 warn, 3 info (default), 4 debug, 5 trace [LLAMA_ARG_LOG_VERBOSITY]",
                integer(0, 100, [](S& s, long long n) { s.serve.verbosity = static_cast<int>(n); })});

@@ -218,7 +218,7 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   for (const auto& [text, bias] : request.text_bias) {
     for (const TokenId id : tokenizer.encode(text, false, true)) row.sampling.logit_bias[id] = bias;
   }
-  row.max_tokens = request.max_tokens_given ? request.max_tokens : service.options().predict;
+  row.max_tokens = request.max_tokens_given ? request.max_tokens : service.live()->predict;
   row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = http.route;
   row.grammar = form_grammar(*engine, request.form);

@@ -3,6 +3,7 @@
 
 #include "api/ollama/ollama.h"
 #include "server/chat_job.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -115,9 +116,11 @@ class OllamaWriter final : public ReplyWriter {
   std::vector<openai::TokenScore> scores_;
 };
 
-/// No prompt: the model is loaded already, and stays.
-void answer_empty(const std::shared_ptr<Exchange>& exchange, const ollama::Request& request, bool chat) {
-  if (request.keep_alive && *request.keep_alive == 0) {
+/// No prompt: the model is there already, and stays as long as it is told to.
+void answer_empty(Service& service, const std::shared_ptr<Exchange>& exchange, const ollama::Request& request,
+                  bool chat) {
+  const bool leaves = request.keep_alive && *request.keep_alive == 0;
+  if (leaves && !service.home()) {
     fail_param("keep_alive", "keep_alive: 0: this server keeps the one model it was started with");
   }
   ollama::Figures figures;
@@ -125,7 +128,7 @@ void answer_empty(const std::shared_ptr<Exchange>& exchange, const ollama::Reque
   line.model = request.model;
   line.created_at = ollama::rfc3339(unix_nanoseconds());
   line.chat = chat;
-  line.done_reason = "load";
+  line.done_reason = leaves ? "unload" : "load";
   line.figures = &figures;
   HttpResponse out;
   if (request.stream) out.content_type = "application/x-ndjson";
@@ -154,7 +157,9 @@ void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, boo
   const auto& body = exchange->request().body;
   auto request = chat ? ollama::parse_chat(body, bounds) : ollama::parse_generate(body, bounds);
   check_request(service, *engine, request);
-  if (request.empty) return answer_empty(exchange, request, chat);
+  if (request.keep_alive && service.home())
+    service.home()->keep_alive(service.options().model_id, *request.keep_alive);
+  if (request.empty) return answer_empty(service, exchange, request, chat);
   ChatPrompt prompt;
   if (!chat && (request.raw || !service.chat_template())) {
     prompt.prompt = prepare_raw(*engine->tokenizer(), request.prompt);
