@@ -15,6 +15,7 @@
 
 #include "app/bench_kernels.h"
 #include "app/commands.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 #include "app/terminal.h"
 
@@ -223,7 +224,8 @@ std::vector<std::string> models_of(const std::string& list) {
 }  // namespace
 
 int bench_command(int argc, char** argv) {
-  ModelFlags model;
+  FlagState state;
+  ModelFlags& model = state.serve.model;
   std::vector<int> prompts{512}, generated{128}, batches{1}, depths{0}, chunks{2048};
   std::vector<std::string> pairs, modes{"fp16"};
   int repetitions = 5;
@@ -266,11 +268,8 @@ int bench_command(int argc, char** argv) {
       ->group("Output")
       ->capture_default_str();
   app.add_option("-c,--ctx-size", model.context, "window; 0: what the tests need")->type_name("N")->group("Run time");
-  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
-      ->type_name("N")
-      ->group("Run time");
-  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")->type_name("P")->group("Run time");
-  app.add_flag("--no-warmup", model.no_warmup, "leave out the warm-up pass")->group("Run time");
+  SharedFlags shared(app, state);
+  shared.add("Run time", {{"--threads"}, {"--cpu-precision"}, {"--no-warmup", "leave out the warm-up pass", "!--no-warmup"}});
   app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
   parse(app, argc, argv);
   if (repetitions < 1 || repetitions > 1000)

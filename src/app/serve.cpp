@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <memory>
 
+#include "app/estimate.h"
 #include "app/log_json.h"
 #include "app/notify.h"
 #include "app/serve_models.h"
@@ -158,7 +159,9 @@ int serve_command(int argc, char** argv, const char* program) {
     flags.service.model_id = "router";
   } else {
     surgery_edit(flags.model);  // a bad file ends here
+    check(flags.model.rope);
     const std::filesystem::path path = resolve(flags.model);
+    if (flags.model.estimate) preflight(flags.model, path, flags.parallel);
     if (flags.service.aliases.empty()) flags.service.model_id = path.filename().string();
     if (flags.service.model_id.empty()) flags.service.model_id = path.parent_path().filename().string();
     flags.service.model_path = path.string();

@@ -260,7 +260,8 @@ bool is_loopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host.starts_with("127.");
 }
 
-/// Variables of the template that flags set; those of --chat-template-kwargs win.
+}  // namespace
+
 void merge_variables(ServeFlags& flags) {
   if (flags.template_variables.empty()) return;
   std::map<std::string, std::string> variables(flags.template_variables.begin(),
@@ -272,10 +273,13 @@ void merge_variables(ServeFlags& flags) {
   flags.service.chat_template_kwargs = openai::merge_objects(out.take(), flags.service.chat_template_kwargs);
 }
 
+namespace {
+
 /// What was read, checked and put where it belongs.
 ServeFlags settled(FlagState& raw) {
   ServeFlags& flags = raw.serve;
   check(flags, raw);
+  read_language_bias(raw);
   merge_variables(flags);
   collect_keys(flags, raw);
   finish_identity(flags, raw);
@@ -286,6 +290,10 @@ ServeFlags settled(FlagState& raw) {
   if (service.settings && service.access.keys.empty() && !is_loopback(host) && !host.ends_with(".sock"))
     throw UsageError(fmt::format("--settings: {} can be reached from other machines; set --api-key", host));
   service.reverse_prompts = raw.reverse_prompts;
+  if (raw.escapes) {
+    for (auto& stop : service.reverse_prompts) stop = unescaped(stop);
+    service.reasoning_budget_message = unescaped(service.reasoning_budget_message);
+  }
   service.store_root = flags.model.models_dir;
   if (raw.seed) service.sampling.seed = openai::fold_seed(*raw.seed);
   auto& limits = flags.transport.limits;

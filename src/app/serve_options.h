@@ -44,6 +44,9 @@ struct ServeFlags {
   std::vector<std::string> words;  // as they were given
 };
 
+/// Variables of the template that flags set become part of --chat-template-kwargs, whose own win.
+void merge_variables(ServeFlags& flags);
+
 /// Reads flags and their environment variables; checks all that needs no model. --help throws
 /// CLI::CallForHelp.
 ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program);

@@ -1,7 +1,7 @@
 #include "engine/engine.h"
 
 #include <algorithm>
-#include <exception>
+#include <atomic>
 #include <future>
 
 #include "base/log.h"
@@ -85,6 +85,11 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   impl->checkpoint = std::move(checkpoint);
   impl->tokenizer = std::move(tokenizer);
   impl->chat_template = std::move(chat_template);
+  return begin(std::move(impl), make, options);
+}
+
+std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl, const std::function<std::unique_ptr<Model>()>& make,
+                                      const EngineOptions& options) {
   impl->fused = options.fuse_adapters && !options.adapters.empty();
   impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
   impl->thread.call([&] {
@@ -100,39 +105,45 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
-  Checkpoint checkpoint = open_checkpoint(options.model);
-  LoadOptions load{.progress = options.progress, .fuse = {}};
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::function<void(Checkpoint&)>& edit) {
+  auto impl = std::make_unique<Impl>();
+  impl->checkpoint = open_checkpoint(options.model);
+  if (edit) edit(impl->checkpoint);
+  // The vocabulary is built while the model thread reads the weights. A fault there ends the reading, but not
+  // before the model's configuration has been understood: that is what to mend first.
+  std::atomic<bool> wordless = false;
+  auto words = std::async(std::launch::async, [&] {
+    try {
+      impl->tokenizer = Tokenizer::load(impl->checkpoint);
+      impl->chat_template = ChatTemplate::load(impl->checkpoint, *impl->tokenizer);
+    } catch (...) {
+      wordless = true;
+      throw;
+    }
+  });
+  const auto progress = [&](size_t done, size_t total) {
+    if (wordless) fail(ErrorKind::cancelled, "the vocabulary could not be read");
+    if (options.progress) options.progress(done, total);
+  };
+  LoadOptions load{.progress = progress, .fuse = {}};
   if (options.fuse_adapters)
     for (const AdapterSource& one : options.adapters) {
       check_scale("scale", one.scale);
       if (one.scale != 0.0f && options.adapters_apply)
         load.fuse.push_back({AdapterFiles::read(one.path), one.scale});
     }
-  struct Text {
-    std::shared_ptr<const Tokenizer> tokenizer;
-    std::shared_ptr<const ChatTemplate> chat_template;
-  };
-  // Beside the weights: each takes a good part of the start. What is wrong with the tokenizer is told first.
-  auto reading = std::async(std::launch::async, [&checkpoint]() -> Text {
-    auto tokenizer = Tokenizer::load(checkpoint);
-    auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-    return {std::move(tokenizer), std::move(chat_template)};
-  });
   std::unique_ptr<Model> model;
-  std::exception_ptr failure;
   try {
-    ModelThread::shared().call([&] { model = load_model(checkpoint, load); });
-  } catch (...) {
-    failure = std::current_exception();
+    impl->thread.call([&] { model = load_model(impl->checkpoint, load); });
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::cancelled) words.get();
+    throw;
   }
-  Text text = reading.get();
-  if (failure) std::rethrow_exception(failure);
-  const auto make = [&] { return std::move(model); };
+  words.get();
   EngineOptions complete = options;
   if (!options.draft_model.empty())
-    complete.make_drafter = [draft = open_drafter(options.draft_model, *text.tokenizer)] { return load_model(draft); };
-  return with_model(make, std::move(text.tokenizer), std::move(text.chat_template), std::move(checkpoint), complete);
+    complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] { return load_model(draft); };
+  return begin(std::move(impl), [&] { return std::move(model); }, complete);
 }
 
 Engine::~Engine() {

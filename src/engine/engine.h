@@ -198,8 +198,10 @@ struct EngineStats {  // a copy, consistent, cheap
 
 class Engine {
  public:
-  /// Opens, loads and warms the model; returns when it can answer. Errors as load_model's.
-  static std::unique_ptr<Engine> load(const EngineOptions& options);
+  /// Opens, loads and warms the model; returns when it can answer. `edit`: what is done to the checkpoint between
+  /// opening and loading. Errors as load_model's.
+  static std::unique_ptr<Engine> load(const EngineOptions& options,
+                                      const std::function<void(Checkpoint&)>& edit = nullptr);
   /// An engine over a model made by `make` on the model thread, for tests. Tokenizer and template may be
   /// null.
   static std::unique_ptr<Engine> with_model(std::function<std::unique_ptr<Model>()> make,
@@ -253,6 +255,8 @@ class Engine {
  private:
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
+  static std::unique_ptr<Engine> begin(std::unique_ptr<Impl> impl, const std::function<std::unique_ptr<Model>()>& make,
+                                       const EngineOptions& options);
   std::unique_ptr<Impl> impl_;
 };
 

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sample/params.h"
+#include "text/language_bias.h"
 
 namespace mlxcel {
 
@@ -68,6 +69,7 @@ struct SamplingFlags {
   std::optional<std::vector<std::string>> dry_breakers;
   std::optional<std::vector<Stage>> samplers;
   std::map<int32_t, float> logit_bias;
+  std::vector<int32_t> banned;  // biased by -inf
   std::optional<uint32_t> seed;
   bool ignore_eos = false;
 };
@@ -80,6 +82,7 @@ struct ServiceOptions {
   std::string store_root;   // of models on disk, for lists; empty: the usual place
   std::string mlx_version;  // for metrics
   SamplingFlags sampling;
+  std::optional<LanguageBias> language_bias;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings
   int predict = -1;                          // default output cap
   int ping_seconds = 30;

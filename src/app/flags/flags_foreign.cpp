@@ -32,6 +32,8 @@ void add(std::vector<Flag>& flags, Kind kind, std::initializer_list<Row> rows) {
   for (const auto& row : rows) {
     flags.push_back({row.names, row.env, "", kind, kind == Kind::value ? "V" : "", row.reason,
                      inert(listed(row.inert), row.reason)});
+    const bool refuses = kind == Kind::value ? !*row.inert : std::string_view(row.inert) == "false";
+    flags.back().status = refuses ? "refused" : "inert";
   }
 }
 
@@ -86,22 +88,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--control-vector-scaled", "", "", "control vectors are not supported"},
           {"--control-vector-layer-range", "", "*", "control vectors are not supported"},
           {"--keep", "", "0|-1", "the context is never shifted, so nothing has to be kept"},
-          {"--rope-scaling", "LLAMA_ARG_ROPE_SCALING_TYPE", "",
-           "the checkpoint's own positions are used; overrides are not supported yet"},
-          {"--rope-scale", "LLAMA_ARG_ROPE_SCALE", "", "overrides of positions are not supported yet"},
-          {"--rope-freq-base", "LLAMA_ARG_ROPE_FREQ_BASE", "0",
-           "overrides of positions are not supported yet"},
-          {"--rope-freq-scale", "LLAMA_ARG_ROPE_FREQ_SCALE", "",
-           "overrides of positions are not supported yet"},
-          {"--yarn-orig-ctx", "LLAMA_ARG_YARN_ORIG_CTX", "0", "overrides of positions are not supported yet"},
-          {"--yarn-ext-factor", "LLAMA_ARG_YARN_EXT_FACTOR", "-1|-1.0",
-           "overrides of positions are not supported yet"},
-          {"--yarn-attn-factor", "LLAMA_ARG_YARN_ATTN_FACTOR", "-1|-1.0",
-           "overrides of positions are not supported yet"},
-          {"--yarn-beta-slow", "LLAMA_ARG_YARN_BETA_SLOW", "-1|-1.0",
-           "overrides of positions are not supported yet"},
-          {"--yarn-beta-fast", "LLAMA_ARG_YARN_BETA_FAST", "-1|-1.0",
-           "overrides of positions are not supported yet"},
           {"-ctk,--cache-type-k", "LLAMA_ARG_CACHE_TYPE_K", "f16|fp16", "only 16-bit keys are supported yet"},
           {"-ctv,--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V", "f16|fp16",
            "only 16-bit values are supported yet"},
@@ -137,7 +123,6 @@ void add_runtime(std::vector<Flag>& f) {
       {
           {"--swa-full", "LLAMA_ARG_SWA_FULL", "false", "windowed layers keep their window only"},
           {"--perf,!--no-perf", "LLAMA_ARG_PERF", "false", "see --metrics and the timings of answers"},
-          {"-e,--escape,!--no-escape", "", "true|false", ""},
           {"-kvo,--kv-offload,!-nkvo,!--no-kv-offload", "LLAMA_ARG_KV_OFFLOAD", "true", kDevice},
           {"--repack,!-nr,!--no-repack", "LLAMA_ARG_REPACK", "true|false", ""},
           {"--no-host", "LLAMA_ARG_NO_HOST", "false", kDevice},
@@ -154,8 +139,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--kv-skip-last-layer,!--no-kv-skip-last-layer", "MLXCEL_KV_SKIP_LAST_LAYER", "true",
            "every layer keeps 16 bits"},
           {"--enable-preemption", "", "false", "rows are not put back in the queue yet"},
-          {"--estimate-memory", "", "false", "see mlxcel inspect"},
-          {"--force,--no-memory-check", "", "true|false", ""},
           {"--packed-cache", "", "false", "weights are repacked at every start"},
           {"--log-prefix,!--no-log-prefix", "LLAMA_ARG_LOG_PREFIX", "true",
            "lines always carry level and target"},
@@ -212,13 +195,10 @@ void add_samplers(std::vector<Flag>& f) {
   add(f, Kind::value,
       {
 
-          {"-l,--logit-bias", "", "", "send logit_bias with the request"},
           {"--grammar", "", "", "send a grammar with the request"},
           {"--grammar-file", "", "", "send a grammar with the request"},
           {"-j,--json-schema", "", "", "send response_format with the request"},
           {"-jf,--json-schema-file", "", "", "send response_format with the request"},
-          {"--lang-bias", "LLAMA_ARG_LANG_BIAS", "", "biases of languages are not supported yet"},
-          {"--lang-bias-config", "", "", "biases of languages are not supported yet"},
           {"--max-denoising-steps", "", "", "no diffusion model is supported yet"},
           {"--diffusion-sampler", "", "", "no diffusion model is supported yet"},
           {"--diffusion-threshold", "", "", "no diffusion model is supported yet"},

@@ -1,7 +1,12 @@
 // Rows of the table: how requests run, how they are drawn and read, what is shown of it.
 #include "app/flags/flag.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 
 #include "api/json_writer.h"
 
@@ -16,6 +21,30 @@ void set_reasoning(S& s, const std::string& word) {
   if (word == "auto") return;
   for (const char* name : {"enable_thinking", "thinking"})
     s.serve.template_variables.emplace_back(name, word == "on" ? "true" : "false");
+}
+
+/// ID(+/-)BIAS, as llama.cpp spells it: 15043+1, 15043-1.5, 15043-inf.
+void set_logit_bias(S& s, const Flag& flag, const std::string& text) {
+  const auto sign = text.find_first_of("+-", 1);
+  int id = -1;
+  float bias = std::numeric_limits<float>::quiet_NaN();
+  if (sign != std::string::npos) {
+    const auto parsed = std::from_chars(text.data(), text.data() + sign, id);
+    if (parsed.ec != std::errc{} || parsed.ptr != text.data() + sign) id = -1;
+    const char* begin = text.data() + sign + (text[sign] == '+' ? 1 : 0);
+    const char* end = text.data() + text.size();
+    const auto value = std::from_chars(begin, end, bias);
+    const bool finite = std::isfinite(bias) || text.substr(sign) == "-inf";
+    if (value.ec != std::errc{} || value.ptr != end || !finite) bias = std::numeric_limits<float>::quiet_NaN();
+  }
+  if (id < 0 || std::isnan(bias))
+    throw UsageError(fmt::format("{} {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5",
+                                 flag.name(), text.substr(0, 80)));
+  auto& sampling = s.serve.service.sampling;
+  if (std::isfinite(bias))
+    sampling.logit_bias[id] = bias;
+  else
+    sampling.banned.push_back(id);
 }
 
 }  // namespace
@@ -148,10 +177,11 @@ void add_answer_flags(std::vector<Flag>& f) {
   whole_row("--dry-penalty-last-n", "tokens that DRY looks at; -1: all (64)", -1, kMany,
             &mlxcel::SamplingFlags::dry_penalty_last_n);
   f.push_back({"--dry-sequence-breaker,--dry-sequence-breakers", "", g, Kind::list, "S",
-               "text that ends a repeat; repeatable; none: no breaker", text([](S& s, const auto& v) {
+               "text that ends a repeat (\\n, \\t, \\r, \\\\ are read as escapes); repeatable; none: no breaker",
+               text([](S& s, const auto& v) {
                  auto& list = s.serve.service.sampling.dry_breakers;
                  if (!list) list.emplace();
-                 if (v != "none") list->push_back(v);
+                 if (v != "none") list->push_back(unescaped(v));
                })});
   real_row("--dynatemp-range", "temperature plus or minus this (0)", 0, 100,
            &mlxcel::SamplingFlags::dynatemp_range);
@@ -188,8 +218,18 @@ void add_answer_flags(std::vector<Flag>& f) {
                })});
   f.push_back({"-s,--seed", "", g, Kind::value, "N", "-1 (default): random",
                integer(INT64_MIN, INT64_MAX, [](S& s, long long n) { s.seed = n; })});
+  f.push_back({"-l,--logit-bias", "", g, Kind::list, "ID(+/-)BIAS",
+               "TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5 or 2-inf; repeatable", set_logit_bias});
   f.push_back({"--ignore-eos", "", g, Kind::toggle, "", "go on past the end token",
                onoff([](S& s, bool on) { s.serve.service.sampling.ignore_eos = on; })});
+  f.push_back({"--lang-bias", "LLAMA_ARG_LANG_BIAS", g, Kind::value, "L=V,..",
+               "add to the logits of a language's tokens: ko=-inf,latin=2 (ISO 639-1 codes or scripts)",
+               text([](S& s, const auto& v) { s.lang_bias = v; })});
+  f.push_back({"--lang-bias-config", "", g, Kind::value, "FILE", "the same from a YAML file: policy and bias",
+               text([](S& s, const auto& v) { s.lang_bias_file = v; })});
+  f.push_back({"-e,--escape,!--no-escape", "", g, Kind::toggle, "",
+               "read \\n, \\t, \\r, \\\\ in stop strings and in the budget's message (default: on)",
+               onoff([](S& s, bool on) { s.escapes = on; })});
   f.push_back({"-r,--reverse-prompt", "", g, Kind::list, "S", "stop string of every request; repeatable",
                text([](S& s, const auto& v) { s.reverse_prompts.push_back(v); })});
   g = "Chat, thoughts, tools";
@@ -209,9 +249,10 @@ void add_answer_flags(std::vector<Flag>& f) {
                "writes the template's enable_thinking; auto (default): the template's own",
                word({"on", "off", "auto"}, set_reasoning)});
   f.push_back({"--reasoning-effort", "LLAMA_ARG_REASONING_EFFORT", g, Kind::value, "LEVEL",
-               "writes the template's reasoning_effort", text([](S& s, const auto& v) {
+               "writes the template's reasoning_effort; none also turns thinking off", text([](S& s, const auto& v) {
                  for (const char* name : {"reasoning_effort", "reasoning_strength"})
                    s.serve.template_variables.emplace_back(name, JsonWriter().value(v).take());
+                 if (v == "none") set_reasoning(s, "off");
                })});
   f.push_back({"--reasoning-preserve,!--no-reasoning-preserve", "LLAMA_ARG_REASONING_PRESERVE", g,
                Kind::toggle, "", "writes the template's preserve_reasoning", onoff([](S& s, bool on) {
