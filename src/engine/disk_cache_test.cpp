@@ -1,4 +1,5 @@
-// Prefixes on disk: what comes back is what was written, and whatever was damaged, cut, or is another's does not.
+// Prefixes on disk: what comes back is what was written, and whatever was damaged, cut, or is another's does
+// not.
 #include "engine/loop/disk_cache.h"
 
 #include <gtest/gtest.h>
@@ -62,7 +63,8 @@ class DiskCacheTest : public ::testing::Test {
       const int heads = slot == 0 ? 2 : 1;
       std::vector<float> x;
       for (size_t i = 0; i < ids.size() * static_cast<size_t>(heads) * 8; ++i)
-        x.push_back(std::sin(static_cast<float>(ids[i / (static_cast<size_t>(heads) * 8)]) + static_cast<float>(i % 16)));
+        x.push_back(std::sin(static_cast<float>(ids[i / (static_cast<size_t>(heads) * 8)]) +
+                             static_cast<float>(i % 16)));
       const array k(x.begin(), {static_cast<int>(ids.size()), heads, 8}, mx::float32);
       outs.push_back(attend(k, k, k, step, slot, {}));
     }
@@ -98,7 +100,7 @@ TEST_F(DiskCacheTest, WhatComesBackIsWhatWasWritten) {
     EXPECT_EQ(cache.figures().writes, 1u);
   }
   ASSERT_EQ(files().size(), 1u);
-  struct stat info {};
+  struct stat info{};
   ASSERT_EQ(::stat(files()[0].c_str(), &info), 0);
   EXPECT_EQ(info.st_mode & 0777, 0600u);
   ASSERT_EQ(::stat(folder_.c_str(), &info), 0);
@@ -128,8 +130,10 @@ TEST_F(DiskCacheTest, WhatComesBackIsWhatWasWritten) {
 
 TEST_F(DiskCacheTest, WhatIsDamagedOrCutIsAMissAndGoes) {
   const auto ids = tokens(64, 2);
-  { DiskCache cache(folder_, "one", 1 << 30);
-    put(cache, "s", ids); }
+  {
+    DiskCache cache(folder_, "one", 1 << 30);
+    put(cache, "s", ids);
+  }
   ASSERT_EQ(files().size(), 1u);
   const fs::path path = files()[0];
   std::string good;
@@ -173,8 +177,10 @@ TEST_F(DiskCacheTest, WhatIsDamagedOrCutIsAMissAndGoes) {
 
 TEST_F(DiskCacheTest, OtherModelsEntriesAreNotReadAndNotTouched) {
   const auto ids = tokens(64, 3);
-  { DiskCache cache(folder_, "one", 1 << 30);
-    put(cache, "s", ids); }
+  {
+    DiskCache cache(folder_, "one", 1 << 30);
+    put(cache, "s", ids);
+  }
   DiskCache other(folder_, "two", 1 << 30);
   EXPECT_FALSE(other.find("s", ids, true));
   EXPECT_EQ(other.figures().corrupt, 0u);
@@ -186,9 +192,11 @@ TEST_F(DiskCacheTest, OtherModelsEntriesAreNotReadAndNotTouched) {
 
 TEST_F(DiskCacheTest, ARenamedEntryIsNotBelieved) {
   const auto a = tokens(64, 5), b = tokens(64, 6);
-  { DiskCache cache(folder_, "one", 1 << 30);
+  {
+    DiskCache cache(folder_, "one", 1 << 30);
     put(cache, "s", a);
-    put(cache, "s", b); }
+    put(cache, "s", b);
+  }
   const auto both = files();
   ASSERT_EQ(both.size(), 2u);
   fs::rename(both[0], folder_ / "swap");
@@ -201,9 +209,11 @@ TEST_F(DiskCacheTest, ARenamedEntryIsNotBelieved) {
 
 TEST_F(DiskCacheTest, TheBudgetHoldsAndTheOldestGo) {
   uint64_t one = 0;
-  { DiskCache cache(folder_, "one", 1 << 30);
+  {
+    DiskCache cache(folder_, "one", 1 << 30);
     put(cache, "s", tokens(64, 10));
-    one = fs::file_size(files()[0]); }
+    one = fs::file_size(files()[0]);
+  }
   fs::remove_all(folder_);
   {
     DiskCache cache(folder_, "one", 3 * one + one / 2);
@@ -226,11 +236,15 @@ TEST_F(DiskCacheTest, TheBudgetHoldsAndTheOldestGo) {
 }
 
 TEST_F(DiskCacheTest, WhatIsNotUsedForTooLongGoes) {
-  { DiskCache cache(folder_, "one", 1 << 30);
-    put(cache, "s", tokens(64, 40)); }
+  {
+    DiskCache cache(folder_, "one", 1 << 30);
+    put(cache, "s", tokens(64, 40));
+  }
   fs::last_write_time(files()[0], fs::file_time_type::clock::now() - std::chrono::hours(2));
-  { DiskCache cache(folder_, "one", 1 << 30, 3 * 3600.0);
-    EXPECT_TRUE(cache.find("s", tokens(64, 40), true)); }
+  {
+    DiskCache cache(folder_, "one", 1 << 30, 3 * 3600.0);
+    EXPECT_TRUE(cache.find("s", tokens(64, 40), true));
+  }
   fs::last_write_time(files()[0], fs::file_time_type::clock::now() - std::chrono::hours(2));
   DiskCache cache(folder_, "one", 1 << 30, 3600.0);
   EXPECT_FALSE(cache.find("s", tokens(64, 40), true));
@@ -240,8 +254,10 @@ TEST_F(DiskCacheTest, WhatIsNotUsedForTooLongGoes) {
 // A writer that dies leaves a file beside the entry's name, never the name itself.
 TEST_F(DiskCacheTest, HalfWrittenFilesAreNoEntries) {
   const auto ids = tokens(64, 50);
-  { DiskCache cache(folder_, "one", 1 << 30);
-    put(cache, "s", ids); }
+  {
+    DiskCache cache(folder_, "one", 1 << 30);
+    put(cache, "s", ids);
+  }
   const fs::path path = files()[0];
   fs::rename(path, path.string() + ".partial");
   DiskCache cache(folder_, "one", 1 << 30);

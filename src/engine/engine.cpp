@@ -67,9 +67,10 @@ Checkpoint open_drafter(const std::filesystem::path& path, const Tokenizer& targ
   // Some tables are padded at the end.
   for (TokenId id = 0; id < shared; ++id)
     if (own->token_text(id) != target.token_text(id))
-      fail_param("model-draft",
-                 "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
-                 path.string(), id, own->token_text(id), target.token_text(id));
+      fail_param(
+          "model-draft",
+          "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
+          path.string(), id, own->token_text(id), target.token_text(id));
   return checkpoint;
 }
 
@@ -88,7 +89,8 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   return begin(std::move(impl), make, options);
 }
 
-std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl, const std::function<std::unique_ptr<Model>()>& make,
+std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl,
+                                      const std::function<std::unique_ptr<Model>()>& make,
                                       const EngineOptions& options) {
   impl->fused = options.fuse_adapters && !options.adapters.empty();
   impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
@@ -105,7 +107,8 @@ std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl, const std::fun
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::function<void(Checkpoint&)>& edit) {
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
+                                     const std::function<void(Checkpoint&)>& edit) {
   auto impl = std::make_unique<Impl>();
   impl->checkpoint = open_checkpoint(options.model);
   if (edit) edit(impl->checkpoint);
@@ -142,7 +145,9 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::fu
   words.get();
   EngineOptions complete = options;
   if (!options.draft_model.empty())
-    complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] { return load_model(draft); };
+    complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] {
+      return load_model(draft);
+    };
   return begin(std::move(impl), [&] { return std::move(model); }, complete);
 }
 

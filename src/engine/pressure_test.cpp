@@ -136,7 +136,8 @@ TEST_F(PressureTest, AStepThatFindsNoMemoryIsCutShort) {
   control_->step_ms = 1;
   std::vector<Running> rows;
   for (int i = 0; i < 4; ++i) rows.push_back(start(*engine, request({i + 1}, 40)));
-  for (int i = 0; i < 4; ++i) EXPECT_EQ(rows[static_cast<size_t>(i)].wait().tokens, FakeModel::answer({i + 1}, 40));
+  for (int i = 0; i < 4; ++i)
+    EXPECT_EQ(rows[static_cast<size_t>(i)].wait().tokens, FakeModel::answer({i + 1}, 40));
   const EngineStats stats = engine->stats();
   EXPECT_EQ(stats.failed, 0u);
   EXPECT_GT(stats.preemptions, 0u);
@@ -170,8 +171,8 @@ TEST_F(PressureTest, WhatCannotFitIsRefusedBeforeItIsTried) {
   EXPECT_EQ(start(*engine, request({2}, 3)).wait().tokens, FakeModel::answer({2}, 3));
 }
 
-// Steps of 1 ms and 0.05 ms a token, a gap of 20 ms: 8000 prompt tokens must not hold others up for longer, and
-// must get most of the time all the same.
+// Steps of 1 ms and 0.05 ms a token, a gap of 20 ms: 8000 prompt tokens must not hold others up for longer,
+// and must get most of the time all the same.
 TEST_F(PressureTest, ALongPromptHoldsNobodyUp) {
   EngineOptions options{.parallel = 3, .max_token_gap_ms = 20};
   options.prompt_cache = false;
@@ -200,7 +201,8 @@ TEST_F(PressureTest, ALongPromptHoldsNobodyUp) {
 
 TEST_F(PressureTest, StepsBetweenChunksAreGranted) {
   for (const int interval : {1, 4}) {
-    EngineOptions options{.parallel = 2, .prefill_chunk = 8, .step_token_budget = 9, .prefill_interval = interval};
+    EngineOptions options{
+        .parallel = 2, .prefill_chunk = 8, .step_token_budget = 9, .prefill_interval = interval};
     options.prompt_cache = false;
     auto engine = make(options);
     control_->step_ms = 1;

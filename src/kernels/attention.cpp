@@ -149,10 +149,12 @@ PageBlocks page_blocks(const PageForm& form, int kv_heads, int key_dim, int valu
   if (value_dim == 0) blocks.latent = form.key_split;
   const bool split = !is_dense(form.keys) && form.key_split > 0 && form.key_split < key_dim;
   blocks.key_split = split ? form.key_split : key_dim;
-  if (form.keys == PageType::t3 || (is_dense(form.keys) && is_dense(blocks.value_type) && form.keys != blocks.value_type))
+  if (form.keys == PageType::t3 ||
+      (is_dense(form.keys) && is_dense(blocks.value_type) && form.keys != blocks.value_type))
     fail(ErrorKind::internal, "KV pages: keys of kind {} with values of kind {}", static_cast<int>(form.keys),
          static_cast<int>(form.values));
-  if ((turned(form.keys) && (!turnable(blocks.key_split) || (split && !turnable(key_dim - form.key_split)))) ||
+  if ((turned(form.keys) &&
+       (!turnable(blocks.key_split) || (split && !turnable(key_dim - form.key_split)))) ||
       (value_dim > 0 && turned(form.values) && !turnable(value_dim)))
     fail(ErrorKind::internal, "KV pages: heads of {} and {} cannot be rotated", key_dim, value_dim);
   blocks.value_offset = up(plane_bytes(form.keys, key_dim), 64);

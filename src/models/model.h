@@ -30,7 +30,7 @@ struct ModelInfo {
   size_t weight_bytes = 0;                   // as held
   long long parameters = 0;
   std::vector<std::string> warnings;
-  Diffusion diffusion = {};                  // text diffusion
+  Diffusion diffusion = {};  // text diffusion
 };
 
 class MtpHead;

@@ -112,11 +112,12 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
 
 bool Attention::phases(PhaseList& list) const {
   // What heads() and the gate do beside the program's own steps stays outside it.
-  const bool usual = !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ && !tiled_ &&
-                     clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
+  const bool usual = !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ &&
+                     !tiled_ && clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
   if (!usual) return false;
   const auto residual = list.residual();
-  return list.linear(qkv_) && list.attend(plan_, {slot_, scale_, softcap_, sinks_}) && list.linear(out_, residual);
+  return list.linear(qkv_) && list.attend(plan_, {slot_, scale_, softcap_, sinks_}) &&
+         list.linear(out_, residual);
 }
 
 EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias,

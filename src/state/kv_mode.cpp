@@ -67,9 +67,10 @@ KvMode parse_kv_mode(std::string_view name) {
   for (const auto& [known, mode] : kNames)
     if (known == name) return mode;
   if (name == "turbo4-delegated" || name == "fp16+turbo4-delegated")
-    fail_param("kv-cache-mode", "kv-cache-mode {}: this build keeps recent and old values alike; take turbo4-asym", name);
-  fail_param("kv-cache-mode",
-             "kv-cache-mode {}: expected fp16, int8, turbo4-asym, turbo4 or turbo3-asym", name);
+    fail_param("kv-cache-mode",
+               "kv-cache-mode {}: this build keeps recent and old values alike; take turbo4-asym", name);
+  fail_param("kv-cache-mode", "kv-cache-mode {}: expected fp16, int8, turbo4-asym, turbo4 or turbo3-asym",
+             name);
 }
 
 KvMode kv_mode_of_types(std::string_view keys, std::string_view values) {
@@ -81,17 +82,23 @@ KvMode kv_mode_of_types(std::string_view keys, std::string_view values) {
   };
   const std::string_view k = plain(keys), v = plain(values);
   if (k != "fp16" && k != "int8" && k != "turbo4")
-    fail_param("cache-type-k", "cache-type-k {}: expected f16, int8 (q8_0) or turbo4 (q4_0); the nearest is {}", keys,
-               keys.find('8') != std::string_view::npos ? "int8" : keys.find('3') != std::string_view::npos || keys.find('4') != std::string_view::npos || keys.find('5') != std::string_view::npos ? "turbo4" : "f16");
+    fail_param("cache-type-k",
+               "cache-type-k {}: expected f16, int8 (q8_0) or turbo4 (q4_0); the nearest is {}", keys,
+               keys.find('8') != std::string_view::npos ? "int8"
+               : keys.find('3') != std::string_view::npos || keys.find('4') != std::string_view::npos ||
+                       keys.find('5') != std::string_view::npos
+                   ? "turbo4"
+                   : "f16");
   if (k == v && k != "turbo4") return parse_kv_mode(k);
   if (k == "turbo4" && (v == "turbo4" || v == "turbo4-sym")) return KvMode::turbo4;
   if (k == "fp16" && (v == "turbo4" || v == "turbo4-asym")) return KvMode::turbo4_asym;
   if (k == "fp16" && (v == "turbo3" || v == "turbo3-asym")) return KvMode::turbo3_asym;
   if (k == "fp16" && v == "turbo4-delegated") return parse_kv_mode(v);
-  fail_param("cache-type-v",
-             "cache-type-v {} beside cache-type-k {}: expected f16 with f16, turbo4 or turbo3, int8 with int8, or "
-             "turbo4 with turbo4",
-             values, keys);
+  fail_param(
+      "cache-type-v",
+      "cache-type-v {} beside cache-type-k {}: expected f16 with f16, turbo4 or turbo3, int8 with int8, or "
+      "turbo4 with turbo4",
+      values, keys);
 }
 
 const char* to_string(KvMode mode) {
@@ -109,7 +116,8 @@ KvPlan plan_kv(const StateLayout& layout, const KvModeOptions& options, mx::Dtyp
     fail_param("kv-cache-mode", "kv-cache-mode {}: no layer of {} keeps keys and values; leave it at fp16",
                to_string(mode), model);
   if (options.boundary_values < 0)
-    fail_param("turbo-boundary-v", "turbo-boundary-v: expected 0 or more layers, found {}", options.boundary_values);
+    fail_param("turbo-boundary-v", "turbo-boundary-v: expected 0 or more layers, found {}",
+               options.boundary_values);
   const PageType dense = kernels::page_type(mode == KvMode::f32 ? mx::float32 : dense_type);
   const bool latent = std::any_of(specs.begin(), specs.end(), [](const KvSpec& s) { return s.latent > 0; });
   if (latent && (mode == KvMode::turbo4_asym || mode == KvMode::turbo3_asym))
@@ -146,7 +154,8 @@ KvPlan plan_kv(const StateLayout& layout, const KvModeOptions& options, mx::Dtyp
                to_string(mode), widest_odd, model);
   if (plan.applied == 0)
     fail_param("kv-cache-mode",
-               "kv-cache-mode {}: all {} layers of {} with keys and values lie within turbo-boundary-v {} of an end, "
+               "kv-cache-mode {}: all {} layers of {} with keys and values lie within turbo-boundary-v {} of "
+               "an end, "
                "or are the last one that kv-skip-last-layer keeps at 16 bits",
                to_string(mode), slots, model, options.boundary_values);
   plan.label = fmt::format("{}: applied to {} of {} layers", to_string(mode), plan.applied, layers);

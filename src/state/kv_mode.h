@@ -22,7 +22,7 @@ const char* to_string(KvMode mode);
 
 struct KvModeOptions {
   KvMode mode = KvMode::fp16;
-  int boundary_values = 2;    // so many layers at either end keep 16-bit values in turbo modes
+  int boundary_values = 2;      // so many layers at either end keep 16-bit values in turbo modes
   bool skip_last_layer = true;  // the last layer keeps 16 bits
 };
 
@@ -32,8 +32,8 @@ struct KvPlan {
   std::string label;              // "turbo4: applied to 29 of 30 layers"
 };
 
-/// `dense`: the type of what is not coded (f16, bf16 or f32). `layers`: of the model, for the label; `model`: for
-/// messages.
+/// `dense`: the type of what is not coded (f16, bf16 or f32). `layers`: of the model, for the label; `model`:
+/// for messages.
 KvPlan plan_kv(const StateLayout& layout, const KvModeOptions& options, mx::Dtype dense, int layers,
                const std::string& model);
 

@@ -39,8 +39,8 @@ TEST(KvMode, NamesOfEveryMode) {
   EXPECT_EQ(parse_kv_mode("turbo4-sym"), KvMode::turbo4);
   EXPECT_EQ(parse_kv_mode("fp16+turbo4"), KvMode::turbo4_asym);
   EXPECT_EQ(parse_kv_mode("turbo3"), KvMode::turbo3_asym);
-  for (const KvMode mode : {KvMode::fp16, KvMode::f32, KvMode::int8, KvMode::turbo4, KvMode::turbo4_asym,
-                            KvMode::turbo3_asym})
+  for (const KvMode mode :
+       {KvMode::fp16, KvMode::f32, KvMode::int8, KvMode::turbo4, KvMode::turbo4_asym, KvMode::turbo3_asym})
     EXPECT_EQ(parse_kv_mode(to_string(mode)), mode);
   for (const char* name : {"", "turbo9", "INT8", "fp16 ", "turbo4-delegated"}) {
     const Error error = error_of([&] { parse_kv_mode(name); });
@@ -58,10 +58,13 @@ TEST(KvMode, TypesOfKeysAndValues) {
   EXPECT_EQ(kv_mode_of_types("f16", "turbo4-asym"), KvMode::turbo4_asym);
   EXPECT_EQ(kv_mode_of_types("f16", "turbo3"), KvMode::turbo3_asym);
   EXPECT_EQ(error_of([] { kv_mode_of_types("q5_1", "f16"); }).param(), "cache-type-k");
-  EXPECT_NE(std::string(error_of([] { kv_mode_of_types("q5_1", "f16"); }).what()).find("turbo4"), std::string::npos);
-  for (const auto& [k, v] : {std::pair{"int8", "f16"}, std::pair{"f16", "int8"}, std::pair{"turbo4", "turbo3"},
-                             std::pair{"turbo4", "f16"}, std::pair{"f16", "iq4_nl"}})
-    EXPECT_EQ(error_of([&, k = k, v = v] { kv_mode_of_types(k, v); }).param(), "cache-type-v") << k << " " << v;
+  EXPECT_NE(std::string(error_of([] { kv_mode_of_types("q5_1", "f16"); }).what()).find("turbo4"),
+            std::string::npos);
+  for (const auto& [k, v] :
+       {std::pair{"int8", "f16"}, std::pair{"f16", "int8"}, std::pair{"turbo4", "turbo3"},
+        std::pair{"turbo4", "f16"}, std::pair{"f16", "iq4_nl"}})
+    EXPECT_EQ(error_of([&, k = k, v = v] { kv_mode_of_types(k, v); }).param(), "cache-type-v")
+        << k << " " << v;
 }
 
 TEST(KvMode, BoundariesAndTheLastLayer) {
@@ -83,13 +86,15 @@ TEST(KvMode, BoundariesAndTheLastLayer) {
   EXPECT_EQ(sym.formats[1], (KvFormat{PageType::t4, PageType::f16}));
   EXPECT_EQ(sym.formats[5], (KvFormat{PageType::t4, PageType::t4}));
   EXPECT_EQ(sym.formats[9], dense);
-  EXPECT_EQ(plan(ten, {.mode = KvMode::turbo3_asym, .boundary_values = 0, .skip_last_layer = false}).applied, 10);
+  EXPECT_EQ(plan(ten, {.mode = KvMode::turbo3_asym, .boundary_values = 0, .skip_last_layer = false}).applied,
+            10);
   EXPECT_EQ(plan(ten, {}).label, "f16: applied to 10 of 10 layers");
 
   const Error none = error_of([&] { plan(layers(4), {.mode = KvMode::turbo4_asym}); });
   EXPECT_EQ(none.param(), "kv-cache-mode");
   EXPECT_NE(std::string(none.what()).find("turbo-boundary-v"), std::string::npos);
-  EXPECT_EQ(error_of([&] { plan(ten, {.mode = KvMode::turbo4, .boundary_values = -1}); }).param(), "turbo-boundary-v");
+  EXPECT_EQ(error_of([&] { plan(ten, {.mode = KvMode::turbo4, .boundary_values = -1}); }).param(),
+            "turbo-boundary-v");
 }
 
 // H31: what a family cannot take is said at start-up, with what it can.
@@ -124,7 +129,8 @@ TEST(KvMode, WhatCannotBeIsSaid) {
 TEST(KvMode, PagesShrink) {
   const auto ten = layers(10);
   const auto bytes = [&](KvMode mode) {
-    return ten.kv_bytes_per_token(plan(ten, {.mode = mode, .boundary_values = 0, .skip_last_layer = false}).formats);
+    return ten.kv_bytes_per_token(
+        plan(ten, {.mode = mode, .boundary_values = 0, .skip_last_layer = false}).formats);
   };
   EXPECT_EQ(bytes(KvMode::fp16), 10u * 2 * 2 * 64 * 2);
   EXPECT_EQ(bytes(KvMode::fp16), ten.kv_bytes_per_token(mx::float16));

@@ -10,9 +10,11 @@ namespace {
 
 using kernels::PageType;
 
-const std::vector<float> kLevels16 = {-2.7326f, -2.0690f, -1.6180f, -1.2562f, -0.9424f, -0.6568f, -0.3881f, -0.1284f,
-                                      0.1284f,  0.3881f,  0.6568f,  0.9424f,  1.2562f,  1.6180f,  2.0690f,  2.7326f};
-const std::vector<float> kLevels8 = {-2.1520f, -1.3439f, -0.7560f, -0.2451f, 0.2451f, 0.7560f, 1.3439f, 2.1520f};
+const std::vector<float> kLevels16 = {-2.7326f, -2.0690f, -1.6180f, -1.2562f, -0.9424f, -0.6568f,
+                                      -0.3881f, -0.1284f, 0.1284f,  0.3881f,  0.6568f,  0.9424f,
+                                      1.2562f,  1.6180f,  2.0690f,  2.7326f};
+const std::vector<float> kLevels8 = {-2.1520f, -1.3439f, -0.7560f, -0.2451f,
+                                     0.2451f,  0.7560f,  1.3439f,  2.1520f};
 
 array where_positive(const array& x, const array& then) {
   return mx::where(mx::greater(x, array(0.0f)), then, array(0.0f));

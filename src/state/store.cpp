@@ -27,12 +27,16 @@ size_t elements(const Shape& shape) {
 
 int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || spec.value_dim < 0 || spec.value_dim > kMostWidth ||
-      spec.latent < 0 || spec.block < 0 || (spec.block > 0 && (spec.window > 0 || spec.chunk > 0)) || spec.latent > spec.key_dim || (spec.latent > 0 && spec.value_dim > 0) ||
-      spec.window < 0 || spec.chunk < 0 || (spec.window > 0 && spec.chunk > 0) || static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
+  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || spec.value_dim < 0 ||
+      spec.value_dim > kMostWidth || spec.latent < 0 || spec.block < 0 ||
+      (spec.block > 0 && (spec.window > 0 || spec.chunk > 0)) || spec.latent > spec.key_dim ||
+      (spec.latent > 0 && spec.value_dim > 0) || spec.window < 0 || spec.chunk < 0 ||
+      (spec.window > 0 && spec.chunk > 0) ||
+      static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
     fail(ErrorKind::bad_checkpoint,
-         "KV slot {}: {} heads of {} and {}, latent {}, window {}, chunk {}, block {} are out of bounds", kv_.size(),
-         spec.kv_heads, spec.key_dim, spec.value_dim, spec.latent, spec.window, spec.chunk, spec.block);
+         "KV slot {}: {} heads of {} and {}, latent {}, window {}, chunk {}, block {} are out of bounds",
+         kv_.size(), spec.kv_heads, spec.key_dim, spec.value_dim, spec.latent, spec.window, spec.chunk,
+         spec.block);
   kv_.push_back(spec);
   return static_cast<int>(kv_.size()) - 1;
 }

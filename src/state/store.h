@@ -27,7 +27,7 @@ struct KvSpec {
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
   int block = 0;      // 0: none; B: blocks of B tokens see each other, as far as a step holds them
-  int latent = 0;     // values are the first so many entries of keys, which are stored once; value_dim is then 0
+  int latent = 0;  // values are the first so many entries of keys, which are stored once; value_dim is then 0
 };
 
 /// How one slot's keys and values lie in pages (kv_mode.h makes these).
@@ -47,7 +47,8 @@ class StateLayout {
  public:
   int add_kv(const KvSpec& spec);
   int add_recurrent(const RecurrentSpec& spec);
-  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own way.
+  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own
+  /// way.
   void add_length_limit(int limit, bool grows);
   /// Rows of one regime may share what they remember.
   int regime(int horizon) const;
@@ -108,8 +109,8 @@ class RowState {
 };
 
 struct StoreOptions {
-  mx::Dtype kv_dtype = mx::float16;  // f16, bf16 or f32
-  size_t max_tokens = 0;             // page budget in tokens over all rows; 0: half of available memory
+  mx::Dtype kv_dtype = mx::float16;    // f16, bf16 or f32
+  size_t max_tokens = 0;               // page budget in tokens over all rows; 0: half of available memory
   std::vector<KvFormat> formats = {};  // one a slot; empty: kv_dtype for all of them
 };
 
@@ -120,7 +121,8 @@ class StateStore {
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
-  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has it.
+  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has
+  /// it.
   RowState make_row(int horizon = 0);
   const StateLayout& layout() const;
   mx::Dtype kv_dtype() const;

@@ -226,15 +226,22 @@ void Soak::run(const std::string& kv, int by_default) {
     EXPECT_EQ(stats.waiting, 0);
     EXPECT_EQ(stats.pages_free, stats.pages_total) << setting.name;
     EXPECT_EQ(stats.cache_hits > 0, setting.cache) << setting.name;
-    if (!setting.lookup && !setting.own_draft) { EXPECT_EQ(stats.drafted, 0u) << setting.name; }
+    if (!setting.lookup && !setting.own_draft) {
+      EXPECT_EQ(stats.drafted, 0u) << setting.name;
+    }
     // Random weights need not repeat themselves; those of this family do.
-    if (setting.lookup && GetParam() == "llama") { EXPECT_GT(stats.drafted, 0u) << setting.name; }
+    if (setting.lookup && GetParam() == "llama") {
+      EXPECT_GT(stats.drafted, 0u) << setting.name;
+    }
     // Rows without adapters are its drafter's own; greedy ones draw what it drafts.
-    if (setting.own_draft) { EXPECT_GT(stats.accepted, 0u) << setting.name; }
+    if (setting.own_draft) {
+      EXPECT_GT(stats.accepted, 0u) << setting.name;
+    }
     engine->clear_prompt_cache();
     EXPECT_EQ(engine->stats().cache_bytes, 0u);
     fmt::print(
-        "{:<14} {:<11} {:<17} {} rows, hits {}, tokens reused {}, evicted {}, put back {}, drafted {}, accepted "
+        "{:<14} {:<11} {:<17} {} rows, hits {}, tokens reused {}, evicted {}, put back {}, drafted {}, "
+        "accepted "
         "{}\n",
         GetParam(), kv, setting.name, running.size(), stats.cache_hits, stats.cache_tokens_reused,
         stats.cache_evictions, stats.preemptions, stats.drafted, stats.accepted);
@@ -322,8 +329,8 @@ TEST_P(Kinds, PromptsSurviveARestart) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Kinds,
-                         ::testing::Values("llama", "gemma3_text", "llama4_text", "deepseek_v3", "qwen3_5", "mamba2",
-                                           "granitemoehybrid", "qwen3_moe"),
+                         ::testing::Values("llama", "gemma3_text", "llama4_text", "deepseek_v3", "qwen3_5",
+                                           "mamba2", "granitemoehybrid", "qwen3_moe"),
                          [](const auto& family) { return family.param; });
 INSTANTIATE_TEST_SUITE_P(Families, Soak, ::testing::ValuesIn(decoders()),
                          [](const auto& family) { return family.param; });

@@ -61,7 +61,8 @@ Loaded::~Loaded() {
   kernels::set_precision(precision_before_);
 }
 
-std::vector<std::vector<float>> Loaded::logits(RowState& row, const std::vector<int32_t>& tokens, Wants wants) {
+std::vector<std::vector<float>> Loaded::logits(RowState& row, const std::vector<int32_t>& tokens,
+                                               Wants wants) {
   Step step;
   step.add(&row, tokens, wants);
   step.seal();

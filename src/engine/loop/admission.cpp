@@ -15,7 +15,8 @@ namespace {
 
 constexpr double kPromoteSeconds = 30.0;  // a waiting request moves up one lane
 constexpr double kMemorySeconds = 0.05;   // how long what the machine said of its memory holds
-// A step's activations, by the preflight's formula (features.md 11): so many copies of hidden and inner width.
+// A step's activations, by the preflight's formula (features.md 11): so many copies of hidden and inner
+// width.
 constexpr size_t kActivationCopies = 3;
 constexpr size_t kInnerWidths = 4;
 
@@ -50,8 +51,7 @@ bool Loop::waits_for_leader(const Sequence& s) const {
   if (s.request.group == 0 || s.first_logits || s.generated > 0) return false;
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
     return !other->done && other->generated == 0 && other->request.group == s.request.group &&
-           other->adapter_key == s.adapter_key &&
-           other->prompt_tokens == s.prompt_tokens;
+           other->adapter_key == s.adapter_key && other->prompt_tokens == s.prompt_tokens;
   });
 }
 
@@ -108,9 +108,10 @@ std::optional<Error> Loop::lack_of_memory(const Sequence& s, int pages) {
     memory_left_ -= store_->layout().recurrent_bytes();  // taken before the machine is asked again
     return std::nullopt;
   }
-  return Error(ErrorKind::out_of_memory,
-               fmt::format("{} tokens need {} of keys, values and states and {} for a step; {} of memory are left",
-                           s.tokens.size(), format_bytes(state), format_bytes(step), format_bytes(memory_left_)));
+  return Error(
+      ErrorKind::out_of_memory,
+      fmt::format("{} tokens need {} of keys, values and states and {} for a step; {} of memory are left",
+                  s.tokens.size(), format_bytes(state), format_bytes(step), format_bytes(memory_left_)));
 }
 
 bool Loop::drop_parked() {
@@ -198,7 +199,8 @@ void Loop::admit() {
       // Room for the prompt, one page of growth for every row that runs, and what is to stay free then.
       const auto room = [&] {
         const int growth = static_cast<int>(running_.size() + 1) * store_->pages_for(1);
-        const int spare = running_.empty() ? 0 : static_cast<int>(options_.kv_watermark * store_->pages_total());
+        const int spare =
+            running_.empty() ? 0 : static_cast<int>(options_.kv_watermark * store_->pages_total());
         return make_room(pages_promised() + own + growth + spare) || running_.empty();
       };
       while (!room())

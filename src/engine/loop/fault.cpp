@@ -16,7 +16,8 @@ bool is_out_of_memory(const std::exception& error) {
   if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return true;
   // MLX's allocators: "[malloc] Unable to allocate 123 bytes.", "[metal::malloc] ...".
   const std::string_view what = error.what();
-  return what.find("malloc") != std::string_view::npos || what.find("Unable to allocate") != std::string_view::npos;
+  return what.find("malloc") != std::string_view::npos ||
+         what.find("Unable to allocate") != std::string_view::npos;
 }
 
 }  // namespace mlxcel

@@ -41,7 +41,8 @@ EngineOptions checked(EngineOptions o) {
     fail_param("prefill-grant-interval", "prefill-grant-interval: expected 1 or more steps, found {}",
                o.prefill_interval);
   if (!(o.kv_watermark >= 0.0 && o.kv_watermark <= 0.5))
-    fail_param("kv-admission-watermark", "kv-admission-watermark: expected 0.0 to 0.5, found {}", o.kv_watermark);
+    fail_param("kv-admission-watermark", "kv-admission-watermark: expected 0.0 to 0.5, found {}",
+               o.kv_watermark);
   if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
     fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
                o.draft_tokens);
@@ -53,7 +54,8 @@ EngineOptions checked(EngineOptions o) {
   if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
     fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
   parse_kv_mode(o.kv_cache_mode);
-  if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT"); o.memory_limit == 0 && text != nullptr && *text != '\0')
+  if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT");
+      o.memory_limit == 0 && text != nullptr && *text != '\0')
     o.memory_limit = parse_bytes(text).value_or(0);  // available_memory() says what is wrong with it
   return o;
 }
@@ -129,7 +131,8 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     // Pages take memory when they are first used, so half of what is free now is a bound, not a claim.
     const size_t memory = available_memory();
     size_t share = memory / 2;
-    if (options_.kv_budget_bytes > 0) share = memory == 0 ? options_.kv_budget_bytes : std::min(share, options_.kv_budget_bytes);
+    if (options_.kv_budget_bytes > 0)
+      share = memory == 0 ? options_.kv_budget_bytes : std::min(share, options_.kv_budget_bytes);
     size_t room = share == 0 ? tokens : share / token_bytes / kPageTokens * kPageTokens;
     if (options_.max_kv_tokens > 0) room = std::min(room, options_.max_kv_tokens / kPageTokens * kPageTokens);
     if (room < pages(context_) * kPageTokens) {
@@ -158,9 +161,10 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
     return;
   }
-  disk_ = std::make_unique<DiskCache>(options_.prompt_cache_dir,
-                                      model_fingerprint(checkpoint, info_, layout, kv.formats, options_.weight_edits),
-                                      options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
+  disk_ = std::make_unique<DiskCache>(
+      options_.prompt_cache_dir,
+      model_fingerprint(checkpoint, info_, layout, kv.formats, options_.weight_edits),
+      options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
   cache_->on_evict(
       [this](const std::string& scope, std::span<const TokenId> tokens) { disk_->unseen(scope, tokens); });
 }

@@ -15,8 +15,8 @@
 #include "engine/engine.h"
 #include "engine/front/pooling.h"
 #include "engine/loop/adapters.h"
-#include "engine/loop/drafter.h"
 #include "engine/loop/disk_cache.h"
+#include "engine/loop/drafter.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
 #include "engine/loop/fault.h"
@@ -162,10 +162,10 @@ class Loop final : public ModelThread::Guest {
   std::unique_ptr<DiskCache> disk_;     // none: not asked for. Made by open(): any thread reads the pointer
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
   StepCost cost_;
-  std::unique_ptr<Drafter> drafter_;                    // none: plain decoding
-  int steps_since_chunk_ = 0;  // decode steps since the last that held a part of a prompt
-  int step_limit_ = kNoLimit;  // tokens of a step after an allocation failed; grows back
-  size_t memory_left_ = 0;     // as it was at memory_seen_
+  std::unique_ptr<Drafter> drafter_;  // none: plain decoding
+  int steps_since_chunk_ = 0;         // decode steps since the last that held a part of a prompt
+  int step_limit_ = kNoLimit;         // tokens of a step after an allocation failed; grows back
+  size_t memory_left_ = 0;            // as it was at memory_seen_
   TimePoint memory_seen_ = {};
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
   uint64_t turn_ = 0;

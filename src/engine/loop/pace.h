@@ -14,10 +14,12 @@ class Pace {
   static constexpr double kAim = 0.8;  // of the gap: draws, admission and a busy machine need the rest
 
   /// `fixed` 0: learn.
-  Pace(int fixed, double gap_ms) : fixed_(fixed), aim_ms_(kAim * gap_ms), budget_(fixed > 0 ? fixed : kLeast) {}
+  Pace(int fixed, double gap_ms)
+      : fixed_(fixed), aim_ms_(kAim * gap_ms), budget_(fixed > 0 ? fixed : kLeast) {}
 
-  /// A step of `tokens` took `ms`. `mixed`: rows decoded in it beside a part of a prompt. Those steer the budget,
-  /// for only they tell what such a step costs at the lengths at hand; a step of prompts alone tells a start.
+  /// A step of `tokens` took `ms`. `mixed`: rows decoded in it beside a part of a prompt. Those steer the
+  /// budget, for only they tell what such a step costs at the lengths at hand; a step of prompts alone tells
+  /// a start.
   void observe(int tokens, double ms, bool mixed) {
     if (fixed_ > 0 || ms <= 0.0 || tokens < kLeast / 2) return;
     const int now = budget_;

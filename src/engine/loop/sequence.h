@@ -28,10 +28,10 @@ struct Sequence {
   std::optional<Sampler> sampler;
   std::shared_ptr<const AdapterSet> adapters;  // none: the bare model
   std::string adapter_key;                     // tells prefixes of other sets apart
-  std::optional<Gate> gate;       // where the answer is constrained
-  std::optional<Canvas> canvas;   // of a text-diffusion model: the block that is being filled in
-  std::vector<TokenId> tokens;    // prompt, then what was generated
-  std::optional<RowState> state;  // holds the first state->length() of them; none while waiting
+  std::optional<Gate> gate;                    // where the answer is constrained
+  std::optional<Canvas> canvas;                // of a text-diffusion model: the block that is being filled in
+  std::vector<TokenId> tokens;                 // prompt, then what was generated
+  std::optional<RowState> state;               // holds the first state->length() of them; none while waiting
   int prompt_tokens = 0;
   int generated = 0;
   int limit = 0;      // most tokens to generate

@@ -162,7 +162,8 @@ void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error
   if (cache_) cache_->clear();
   if (total > Pace::kLeast) {
     step_limit_ = std::max(total / 2, Pace::kLeast);
-    if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.sequence->decoding(); })) return;
+    if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.sequence->decoding(); }))
+      return;
   }
   if (running_.size() > 1)
     put_back(std::prev(running_.end()));

@@ -59,8 +59,12 @@ inline Vec v_look_up(const float* table, const uint8_t* codes) {
   return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
 }
 
-inline Part row_max(const Vec* s) { return _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3])); }
-inline Part row_sum(const Vec* s) { return _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])); }
+inline Part row_max(const Vec* s) {
+  return _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3]));
+}
+inline Part row_sum(const Vec* s) {
+  return _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
+}
 
 #include "kernels/isa/attention_body.h"
 

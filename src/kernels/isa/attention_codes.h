@@ -1,15 +1,15 @@
 // Keys and values that pages do not hold as floating-point numbers: 8-bit steps, and 4- or 3-bit places in a
 // codebook after a rotation. Part of attention_body.h, after the vector operations and before the products.
 // A token's scales are its own, and sums go in one order, so its codes depend on nothing else.
-// 4-bit keys [key_dim][16 bytes]: token t in the low half of byte t, token t + 16 in the high half. 4-bit values
-// [32][value_dim / 2]: entry d low, entry d + value_dim / 2 high. 3-bit values [32]: two bits each of n = max(8,
-// value_dim) entries ([n / 4], entry j + k * n / 4 at bits 2k of byte j), then the third ([n / 8], entry
-// j + k * n / 8 at bit k).
-// Not a header of its own: no pragma once, no includes.
+// 4-bit keys [key_dim][16 bytes]: token t in the low half of byte t, token t + 16 in the high half. 4-bit
+// values [32][value_dim / 2]: entry d low, entry d + value_dim / 2 high. 3-bit values [32]: two bits each of
+// n = max(8, value_dim) entries ([n / 4], entry j + k * n / 4 at bits 2k of byte j), then the third ([n / 8],
+// entry j + k * n / 8 at bit k). Not a header of its own: no pragma once, no includes.
 
 // Places where a normal variable is told best from 16 and 8 levels (Max 1960, Lloyd 1982).
-constexpr float kLevels16[16] = {-2.7326f, -2.0690f, -1.6180f, -1.2562f, -0.9424f, -0.6568f, -0.3881f, -0.1284f,
-                                 0.1284f,  0.3881f,  0.6568f,  0.9424f,  1.2562f,  1.6180f,  2.0690f,  2.7326f};
+constexpr float kLevels16[16] = {-2.7326f, -2.0690f, -1.6180f, -1.2562f, -0.9424f, -0.6568f,
+                                 -0.3881f, -0.1284f, 0.1284f,  0.3881f,  0.6568f,  0.9424f,
+                                 1.2562f,  1.6180f,  2.0690f,  2.7326f};
 constexpr float kLevels8[16] = {-2.1520f, -1.3439f, -0.7560f, -0.2451f, 0.2451f, 0.7560f, 1.3439f, 2.1520f};
 
 /// Signs that look random, the same in every process.
@@ -79,7 +79,8 @@ inline float on_codebook(const float* x, int count, const float* levels, int siz
   for (int d = 0; d < count; ++d) codes[d] = 0;
   for (int k = 1; k < size; ++k) {
     const float edge = 0.5f * (levels[k - 1] + levels[k]);
-    for (int d = 0; d < count; ++d) codes[d] = static_cast<uint8_t>(codes[d] + (turned[d] * inverse > edge ? 1 : 0));
+    for (int d = 0; d < count; ++d)
+      codes[d] = static_cast<uint8_t>(codes[d] + (turned[d] * inverse > edge ? 1 : 0));
   }
   float along = 0.0f, square = 0.0f;
   for (int d = 0; d < count; ++d) {
@@ -108,7 +109,8 @@ inline void append_coded_keys(const AttentionCall& c, const Fresh& f) {
     for (size_t part = 0; from < c.key_dim; ++part) {
       const int width = part == 0 ? c.key_split : c.key_dim - from;
       float& scale = scales[part * kAttentionPage + lane];
-      char* const to = f.head + static_cast<size_t>(from) * (c.type == PageType::i8 ? kAttentionPage : kAttentionPage / 2);
+      char* const to =
+          f.head + static_cast<size_t>(from) * (c.type == PageType::i8 ? kAttentionPage : kAttentionPage / 2);
       if (c.type == PageType::i8) {
         scale = quantise(x + from, width, reinterpret_cast<int8_t*>(to) + lane, kAttentionPage);
       } else {
@@ -143,7 +145,8 @@ inline void append_coded_values(const AttentionCall& c, const Fresh& f) {
     switch (c.value_type) {
       case PageType::t4: {
         scales[lane] = on_codebook(x, c.value_dim, kLevels16, 16, codes);
-        for (size_t d = 0; d < row_bytes; ++d) to[d] = static_cast<uint8_t>(codes[d] | (codes[row_bytes + d] << 4));
+        for (size_t d = 0; d < row_bytes; ++d)
+          to[d] = static_cast<uint8_t>(codes[d] | (codes[row_bytes + d] << 4));
         break;
       }
       case PageType::t3: {
@@ -152,7 +155,8 @@ inline void append_coded_values(const AttentionCall& c, const Fresh& f) {
         const size_t pairs = row_bytes * 2 / 3, bits = row_bytes / 3;
         for (size_t d = 0; d < pairs; ++d) {
           to[d] = 0;
-          for (size_t k = 0; k < 4; ++k) to[d] = static_cast<uint8_t>(to[d] | ((codes[k * pairs + d] & 3) << (2 * k)));
+          for (size_t k = 0; k < 4; ++k)
+            to[d] = static_cast<uint8_t>(to[d] | ((codes[k * pairs + d] & 3) << (2 * k)));
         }
         for (size_t d = 0; d < bits; ++d) {
           to[pairs + d] = 0;
@@ -194,7 +198,8 @@ inline void widen_coded_values(const AttentionCall& c, const char* head, float* 
   const float* const scales = reinterpret_cast<const float*>(head + c.value_scales);
   const uint8_t* bytes = reinterpret_cast<const uint8_t*>(head + c.value_offset);
   const size_t dim = static_cast<size_t>(c.value_dim), row_bytes = coded_row_bytes(c);
-  alignas(64) uint8_t codes[kMostTurned + kAttentionPad] = {};  // places behind the last entry are looked up too
+  alignas(64)
+      uint8_t codes[kMostTurned + kAttentionPad] = {};  // places behind the last entry are looked up too
   for (size_t t = 0; t < kAttentionPage; ++t, to += padded, bytes += row_bytes) {
     if (c.value_type == PageType::i8) {
       const int8_t* const steps = reinterpret_cast<const int8_t*>(bytes);
@@ -210,10 +215,12 @@ inline void widen_coded_values(const AttentionCall& c, const char* head, float* 
         levels = kLevels8;
         const size_t pairs = row_bytes * 2 / 3, bits = row_bytes / 3;
         for (size_t k = 0; k < 4; ++k)
-          for (size_t d = 0; d < pairs; ++d) codes[k * pairs + d] = static_cast<uint8_t>((bytes[d] >> (2 * k)) & 3);
+          for (size_t d = 0; d < pairs; ++d)
+            codes[k * pairs + d] = static_cast<uint8_t>((bytes[d] >> (2 * k)) & 3);
         for (size_t k = 0; k < 8; ++k)
           for (size_t d = 0; d < bits; ++d)
-            codes[k * bits + d] = static_cast<uint8_t>(codes[k * bits + d] | (((bytes[pairs + d] >> k) & 1) << 2));
+            codes[k * bits + d] =
+                static_cast<uint8_t>(codes[k * bits + d] | (((bytes[pairs + d] >> k) & 1) << 2));
       }
       const Vec scale = v_set(scales[t]);
       for (size_t d = 0; d < dim; d += kLanes) v_store(to + d, v_mul(v_look_up(levels, codes + d), scale));
