@@ -123,10 +123,11 @@ const std::vector<Mutant>& mutants() {
       {"per layer table left out", {"gemma4_text", "gemma3n"}},
       {"residual scale dropped", {"granitemoehybrid"}},
       {"logit scale dropped", {"granitemoehybrid", "falcon_h1"}},
-      {"memory never fades", {"qwen3_5"}},
+      {"expert scale dropped", {"gemma4_text"}},
+      {"memory never fades", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
       {"delta rule without beta", {"qwen3_5"}},
-      {"delta rule without correction", {"qwen3_5"}},
-      {"output gate left out", {"qwen3_5"}},
+      {"delta rule without correction", {"qwen3_5", "kimi_linear", "qwen3_next"}},
+      {"output gate left out", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
       {"gates of the convolution swapped", {"lfm2"}},
   };
   return list;
