@@ -78,8 +78,8 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
   Checkpoint checkpoint = open_checkpoint(options.model);
   auto tokenizer = Tokenizer::load(checkpoint);
   auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  const auto make = [source = checkpoint, progress = options.progress] {
-    return load_model(source, LoadOptions{.progress = progress});
+  const auto make = [source = checkpoint, progress = options.progress, reranker = options.reranker] {
+    return load_model(source, LoadOptions{.progress = progress, .keeps_nothing = reranker});
   };
   return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), options);
 }
@@ -106,6 +106,15 @@ Embeddings Engine::embed(const EmbedRequest& request) {
   auto outcome = result.get();
   if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
   return std::get<Embeddings>(std::move(outcome));
+}
+
+Scores Engine::score(const ScoreRequest& request) {
+  auto result = impl_->loop->score(request);
+  impl_->thread.wake();
+  auto outcome = result.get();
+  if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
+  auto& embeddings = std::get<Embeddings>(outcome);
+  return {.scores = std::move(embeddings.vectors), .prompt_tokens = embeddings.prompt_tokens};
 }
 
 void Engine::drain(double timeout_s) {

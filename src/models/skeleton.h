@@ -22,6 +22,7 @@ struct NetworkFacts {
   int layers = 0;
   int max_positions = 0;  // 0: unbounded or not named
   bool encoder = false;
+  int labels = 0;  // of a classifier over whole rows (rerankers); 0: none
 };
 
 class Skeleton {
@@ -30,6 +31,7 @@ class Skeleton {
   virtual NetworkFacts facts() const = 0;
   virtual array hidden(Step& step) const = 0;  // [tokens, hidden], after the final norm
   virtual array logits(Step& step) const = 0;  // [wanted, vocab]
+  virtual array scores(Step& step) const;      // [rows, labels]; unsupported where there is no classifier
 };
 
 /// A part's work as phases, if it offers them.

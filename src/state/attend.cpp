@@ -14,8 +14,10 @@ namespace {
 /// v [kv_heads, keys, value_dim], mask [count, keys] bool or none -> [count, heads * value_dim].
 array attend_row(const array& q, const array& k, const array& v, const std::optional<array>& mask,
                  const AttendOptions& options) {
-  const int count = q.shape(0), heads = q.shape(1), kv_heads = k.shape(0), keys = k.shape(1), group = heads / kv_heads;
-  const auto grouped = mx::transpose(mx::reshape(q * array(options.scale), {count, kv_heads, group, -1}), {1, 2, 0, 3});
+  const int count = q.shape(0), heads = q.shape(1), kv_heads = k.shape(0), keys = k.shape(1),
+            group = heads / kv_heads;
+  const auto grouped =
+      mx::transpose(mx::reshape(q * array(options.scale), {count, kv_heads, group, -1}), {1, 2, 0, 3});
   array scores = mx::matmul(mx::reshape(grouped, {kv_heads, group * count, -1}), mx::swapaxes(k, 1, 2));
   if (options.softcap > 0.0f) scores = mx::tanh(scores / array(options.softcap)) * array(options.softcap);
   scores = mx::reshape(scores, {kv_heads, group, count, keys});
@@ -75,12 +77,15 @@ array attend_reference(const array& q, const array& k, const array& v, Step& ste
     const array keys = mx::reshape(mx::arange(from * kPageTokens, to * kPageTokens), {1, -1});
     const array queries = mx::reshape(mx::arange(row.position, end), {-1, 1});
     array mask = mx::less_equal(keys, queries);
-    if (chunk > 0) mask = mx::logical_and(mask, mx::greater_equal(keys, queries - mx::remainder(queries, array(chunk))));
+    if (chunk > 0)
+      mask = mx::logical_and(mask, mx::greater_equal(keys, queries - mx::remainder(queries, array(chunk))));
     if (window > 0) mask = mx::logical_and(mask, mx::greater(keys, queries - array(window)));
     // Behind the row's end a page may hold another row's old values; 0 * inf must not get in.
-    const array held = mx::reshape(mx::less(mx::arange(from * kPageTokens, to * kPageTokens), array(end)), {1, -1, 1});
+    const array held =
+        mx::reshape(mx::less(mx::arange(from * kPageTokens, to * kPageTokens), array(end)), {1, -1, 1});
     const array values = mx::where(held, gathered(*place.values, ids), array(0.0f));
-    outs.push_back(attend_row(rows_of(q, row.first, row.count), gathered(*place.keys, ids), values, mask, options));
+    outs.push_back(
+        attend_row(rows_of(q, row.first, row.count), gathered(*place.keys, ids), values, mask, options));
   }
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
@@ -90,23 +95,24 @@ kernels::AttentionForm form_of(const array& q, const KvSpec& spec, const AttendO
 }
 
 void check(const array& q, const array& k, const array& v, const Step& step) {
-  if (q.ndim() != 3 || k.ndim() != 3 || v.ndim() != 3 || q.shape(0) != step.count() || k.shape(0) != step.count() ||
-      v.shape(0) != step.count() || k.shape(1) < 1 || q.shape(1) % k.shape(1) != 0 || v.shape(1) != k.shape(1) ||
-      q.shape(2) != k.shape(2))
+  if (q.ndim() != 3 || k.ndim() != 3 || v.ndim() != 3 || q.shape(0) != step.count() ||
+      k.shape(0) != step.count() || v.shape(0) != step.count() || k.shape(1) < 1 ||
+      q.shape(1) % k.shape(1) != 0 || v.shape(1) != k.shape(1) || q.shape(2) != k.shape(2))
     fail(ErrorKind::internal, "attend: q {}, k {}, v {} in a step of {} tokens", to_string(q.shape()),
          to_string(k.shape()), to_string(v.shape()), step.count());
 }
 
 }  // namespace
 
-array attend(const array& q, const array& k, const array& v, Step& step, int slot, const AttendOptions& options) {
+array attend(const array& q, const array& k, const array& v, Step& step, int slot,
+             const AttendOptions& options) {
   check(q, k, v, step);
   Step::Pages& pages = step.pages();
   StateStore::Impl& store = *pages.store;
   const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
   if (k.shape(1) != spec.kv_heads || k.shape(2) != spec.key_dim || v.shape(2) != spec.value_dim)
-    fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}", to_string(k.shape()),
-         to_string(v.shape()), slot, spec.kv_heads, spec.key_dim, spec.value_dim);
+    fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}",
+         to_string(k.shape()), to_string(v.shape()), slot, spec.kv_heads, spec.key_dim, spec.value_dim);
   if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);
   const AttendPlace place = attend_place(step, slot);
   return kernels::paged_attention(q, k, v, options.sinks, place.pool, place.rows, form_of(q, spec, options));
@@ -115,23 +121,41 @@ array attend(const array& q, const array& k, const array& v, Step& step, int slo
 AttendPlace attend_place(Step& step, int slot) {
   Step::Pages& pages = step.pages();
   StateStore::Impl& store = *pages.store;
-  if (store.mode == KernelMode::reference) fail(ErrorKind::internal, "attend: pages of the reference kernels");
+  if (store.mode == KernelMode::reference)
+    fail(ErrorKind::internal, "attend: pages of the reference kernels");
   const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
   const KvPlace& place = store.places[static_cast<size_t>(slot)];
   const PageGroup& group = store.groups[static_cast<size_t>(place.group)];
-  return {{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes, place.blocks, group.memory},
+  return {{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes, place.blocks,
+           group.memory},
           pages.rows_of(step, place.group),
-          spec.window, spec.chunk};
+          spec.window,
+          spec.chunk};
 }
 
-array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options) {
+array attend_alone(const array& q, const array& k, const array& v, const Step& step,
+                   const AttendOptions& options, const Sight& sight) {
   check(q, k, v, step);
-  if (kernel_mode() == KernelMode::native)
-    return kernels::two_way_attention(q, k, v, options.sinks, step.offsets(), form_of(q, {}, options));
+  if (kernel_mode() == KernelMode::native) {
+    KvSpec spec;
+    spec.window = sight.window;
+    return kernels::alone_attention(q, k, v, options.sinks, step.offsets(), form_of(q, spec, options),
+                                    sight.causal);
+  }
   std::vector<array> outs;
-  for (const StepRow& row : step.rows())
-    outs.push_back(attend_row(rows_of(q, row.first, row.count), mx::swapaxes(rows_of(k, row.first, row.count), 0, 1),
-                              mx::swapaxes(rows_of(v, row.first, row.count), 0, 1), std::nullopt, options));
+  for (const StepRow& row : step.rows()) {
+    std::optional<array> mask;
+    if (sight.causal || sight.window > 0) {
+      const array keys = mx::reshape(mx::arange(0, row.count), {1, -1});
+      const array away = mx::subtract(mx::reshape(mx::arange(0, row.count), {-1, 1}), keys);
+      mask = mx::full({row.count, row.count}, true, mx::bool_);
+      if (sight.causal) mask = mx::logical_and(*mask, mx::greater_equal(away, array(0)));
+      if (sight.window > 0) mask = mx::logical_and(*mask, mx::less(mx::abs(away), array(sight.window)));
+    }
+    outs.push_back(attend_row(rows_of(q, row.first, row.count),
+                              mx::swapaxes(rows_of(k, row.first, row.count), 0, 1),
+                              mx::swapaxes(rows_of(v, row.first, row.count), 0, 1), mask, options));
+  }
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
 

@@ -14,13 +14,14 @@ namespace mlxcel {
 
 struct AttendOptions {
   float scale = 1.0f;
-  float softcap = 0.0f;             // 0: none; else cap * tanh(score / cap)
-  std::optional<array> sinks;       // [heads] f32: a learned logit per head that takes part in the softmax
+  float softcap = 0.0f;        // 0: none; else cap * tanh(score / cap)
+  std::optional<array> sinks;  // [heads] f32: a learned logit per head that takes part in the softmax
 };
 
 /// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim], all f32 on CPU
 /// and already rotated -> [tokens, heads * value_dim]. `slot` is from StateLayout::add_kv.
-array attend(const array& q, const array& k, const array& v, Step& step, int slot, const AttendOptions& options);
+array attend(const array& q, const array& k, const array& v, Step& step, int slot,
+             const AttendOptions& options);
 
 /// Where a slot's keys and values of this step go, for attention inside a program. Native kernels only.
 struct AttendPlace {
@@ -31,7 +32,12 @@ struct AttendPlace {
 };
 AttendPlace attend_place(Step& step, int slot);
 
-/// The same without memory and without causality: each row's tokens see each other (encoders).
-array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options);
+/// What a row's tokens see of each other where nothing is remembered (encoders, embedders).
+struct Sight {
+  bool causal = false;
+  int window = 0;  // 0: all; W: at most W - 1 tokens away
+};
+array attend_alone(const array& q, const array& k, const array& v, const Step& step,
+                   const AttendOptions& options, const Sight& sight = {});
 
 }  // namespace mlxcel

@@ -85,7 +85,8 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   const size_t key_stride = static_cast<size_t>(c.k_stride), value_stride = static_cast<size_t>(c.v_stride);
   const size_t first = static_cast<size_t>(row.first + from - row.position);
   const float* k = c.k + first * key_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.key_dim);
-  const float* v = c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
+  const float* v =
+      c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
   const int count = to - from;
   const size_t lane = static_cast<size_t>(from - start);
 
@@ -117,9 +118,12 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
 
 void append(const AttentionCall& c, int row, int kv_head, int page) {
   switch (c.type) {
-    case PageType::f32: return append_as<PageType::f32>(c, row, kv_head, page);
-    case PageType::f16: return append_as<PageType::f16>(c, row, kv_head, page);
-    case PageType::bf16: return append_as<PageType::bf16>(c, row, kv_head, page);
+    case PageType::f32:
+      return append_as<PageType::f32>(c, row, kv_head, page);
+    case PageType::f16:
+      return append_as<PageType::f16>(c, row, kv_head, page);
+    case PageType::bf16:
+      return append_as<PageType::bf16>(c, row, kv_head, page);
   }
 }
 
@@ -147,8 +151,13 @@ inline int oldest_key(const AttentionCall& c, int position) {
 }
 
 inline Visible visible(const AttentionCall& c, const AttentionRow& row, int query, int page_start) {
-  if (c.two_way) return {0, smaller_int(kAttentionPage, row.position + row.count - page_start)};
   const int position = row.position + query;
+  if (c.two_way) {
+    const int end = row.position + row.count - page_start;
+    if (c.window == 0) return {0, smaller_int(kAttentionPage, end)};
+    return {larger_int(0, position - c.window + 1 - page_start),
+            smaller_int(kAttentionPage, smaller_int(end, position + c.window - page_start))};
+  }
   const int lo = larger_int(0, oldest_key(c, position) - page_start);
   return {lo, smaller_int(kAttentionPage, position + 1 - page_start)};
 }
@@ -192,8 +201,7 @@ inline void soften(const AttentionCall& c, const Visible* seen, int count, float
     const int lo = seen[q].lo, hi = seen[q].hi;
     if (c.softcap > 0.0f || lo > 0 || hi < kAttentionPage) {
       for (int n = 0; n < kKeyVecs; ++n) {
-        if (c.softcap > 0.0f)
-          s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
+        if (c.softcap > 0.0f) s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
         s[n] = v_keep_lanes(s[n], lo - n * kLanes, hi - n * kLanes, v_set(kNone));
         v_store(weights[q] + n * kLanes, s[n]);
       }
@@ -234,14 +242,16 @@ inline void add_columns(const float (*weights)[kAttentionPage], const float* alp
   for (int q = 0; q < kQ; ++q) {
     const Vec a = v_set(alpha[q]);
     for (int n = 0; n < kN; ++n)
-      sum[q][n] = v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
+      sum[q][n] =
+          v_mul(v_load(acc + static_cast<size_t>(q) * padded + column + static_cast<size_t>(n * kLanes)), a);
   }
 #pragma GCC unroll 4
   for (int j = from; j < to; ++j) {
     const size_t at = static_cast<size_t>(j) * value_stride + column;
     Vec w[kQ];
     for (int q = 0; q < kQ; ++q) w[q] = v_set(weights[q][j]);
-    for (int line = 0; line < kN * kLanes; line += 32) run_ahead<kType>(ahead, at + static_cast<size_t>(line));
+    for (int line = 0; line < kN * kLanes; line += 32)
+      run_ahead<kType>(ahead, at + static_cast<size_t>(line));
     for (int n = 0; n < kN; ++n) {
       const Vec value = load_as_f32<kType>(values, at + static_cast<size_t>(n * kLanes));
       for (int q = 0; q < kQ; ++q) sum[q][n] = v_fma(w[q], value, sum[q][n]);
@@ -253,13 +263,15 @@ inline void add_columns(const float (*weights)[kAttentionPage], const float* alp
 }
 
 template <PageType kType, int kQ>
-inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha, int from,
-                       int to, const char* values, const char* ahead, size_t value_stride, float* acc, size_t padded) {
+inline void add_values(const AttentionCall& c, const float (*weights)[kAttentionPage], const float* alpha,
+                       int from, int to, const char* values, const char* ahead, size_t value_stride,
+                       float* acc, size_t padded) {
   size_t column = 0;
   constexpr size_t kStep = static_cast<size_t>(kColumns) * kLanes;
   const size_t width = (static_cast<size_t>(c.value_dim) + kLanes - 1) / kLanes * kLanes;
   for (; column + kStep <= width; column += kStep)
-    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
+    add_columns<kType, kQ, kColumns>(weights, alpha, from, to, values, ahead, value_stride, column, acc,
+                                     padded);
   if constexpr (kColumns > 2)
     for (; column + 2 * kLanes <= width; column += 2 * kLanes)
       add_columns<kType, kQ, 2>(weights, alpha, from, to, values, ahead, value_stride, column, acc, padded);
@@ -330,7 +342,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
     for (int q = first; q < last;) {
       const int take = block_size(last - q);
       for_count<kQueries>(take, [&]<int kQ>() {
-        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys, weights + q);
+        score<kType, kQ>(panel + static_cast<size_t>(i + q) * key_dim, key_dim, page.keys, page.next_keys,
+                         weights + q);
       });
       q += take;
     }
@@ -344,8 +357,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
         to = larger_int(to, seen[k].hi);
       }
       for_count<kQueries>(take, [&]<int kQ>() {
-        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values, page.value_stride,
-                              acc + static_cast<size_t>(i + q) * padded, padded);
+        add_values<kType, kQ>(c, weights + q, alpha + q, from, to, page.values, page.next_values,
+                              page.value_stride, acc + static_cast<size_t>(i + q) * padded, padded);
       });
       q += take;
     }
@@ -353,8 +366,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
 }
 
 template <PageType kType>
-void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel, float* state,
-                float* work) {
+void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel,
+                float* state, float* work) {
   const AttentionRow& row = c.rows[tile.row];
   const int n = tile.count * (c.heads / c.kv_heads);
   const size_t padded = static_cast<size_t>(padded_values(c));
@@ -389,9 +402,12 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
 void segment(const AttentionCall& c, const AttentionTile& tile, int index, const float* panel, float* state,
              float* work) {
   switch (c.type) {
-    case PageType::f32: return segment_as<PageType::f32>(c, tile, index, panel, state, work);
-    case PageType::f16: return segment_as<PageType::f16>(c, tile, index, panel, state, work);
-    case PageType::bf16: return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
+    case PageType::f32:
+      return segment_as<PageType::f32>(c, tile, index, panel, state, work);
+    case PageType::f16:
+      return segment_as<PageType::f16>(c, tile, index, panel, state, work);
+    case PageType::bf16:
+      return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
   }
 }
 
@@ -416,7 +432,8 @@ void merge(float* state, const float* part, int queries, int padded) {
     maximum[i] = top;
     total[i] = __builtin_fmaf(part_total[i], new_share, total[i] * old_share);
     const Vec a = v_set(old_share), b = v_set(new_share);
-    for (size_t d = 0; d < width; d += kLanes) v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
+    for (size_t d = 0; d < width; d += kLanes)
+      v_store(acc + d, v_fma(v_load(more + d), b, v_mul(v_load(acc + d), a)));
   }
 }
 
@@ -438,7 +455,8 @@ void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
     }
     const float factor = share / sum;
     const size_t token = static_cast<size_t>(c.rows[tile.row].first + tile.first + i / group);
-    float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) * static_cast<size_t>(c.value_dim);
+    float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
+                             static_cast<size_t>(c.value_dim);
     for (int d = 0; d < c.value_dim; ++d) out[d] = acc[d] * factor;
   }
 }

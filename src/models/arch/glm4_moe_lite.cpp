@@ -33,7 +33,7 @@ std::vector<Rule> rules(const Config& c, const Source&) {
 Arch arch_glm4_moe_lite() {
   return {
       .model_types = {"glm4_moe_lite"},
-      .gguf = {},
+      .gguf = {"deepseek2"},
       .reference = "transformers Glm4MoeLiteForCausalLM",
       .build = build,
       .weights = rules,

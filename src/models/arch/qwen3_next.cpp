@@ -1,5 +1,7 @@
 // Qwen3-Next: gated delta layers, every fourth a gated full attention; experts beside a gated shared one.
 // Reference: transformers Qwen3NextForCausalLM.
+#include <algorithm>
+
 #include "models/kit.h"
 #include "nn/delta.h"
 #include "nn/gated_attention.h"
@@ -35,8 +37,11 @@ Decoder build(const Config& c, const Weights& w) {
   d.head_dim = c.integer("head_dim", 2, 8192, 256);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   auto delta = GatedDeltaOptions::from(c, d.hidden, eps);
-  delta.fused = true;
   const auto full = full_attention_layers(c, d.layers);
+  // GGUF files hold q, k, v and z apart.
+  const auto linear = std::find(full.begin(), full.end(), false);
+  delta.fused = linear == full.end() ||
+                !w.has(fmt::format("model.layers.{}.linear_attn.in_proj_qkv.weight", linear - full.begin()));
   const GatedAttentionOptions attention{
       .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
   const auto mixer = [&](int i, const Weights& layer) {
@@ -60,9 +65,17 @@ Decoder build(const Config& c, const Weights& w) {
   return model;
 }
 
-std::vector<Rule> weights(const Config&, const Source& source) {
+std::vector<Rule> weights(const Config& c, const Source& source) {
   std::vector<Rule> rules{drop("mtp.*"), drop("model.mtp.*"),
                           stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*")};
+  const auto names = source.names();
+  if (std::any_of(names.begin(), names.end(),
+                  [](const auto& n) { return n.ends_with(".in_proj_qkv.weight"); })) {
+    const auto delta = GatedDeltaOptions::from(c, 1, 1e-6f);
+    rules.push_back(split("*.linear_attn.in_proj_ba.weight",
+                          {"*.linear_attn.in_proj_b.weight", "*.linear_attn.in_proj_a.weight"},
+                          {delta.value_heads, delta.value_heads}, delta.key_heads));
+  }
   for (Rule& rule : centred_norm_rules(source)) rules.push_back(std::move(rule));
   return rules;
 }
