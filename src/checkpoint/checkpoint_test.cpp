@@ -209,11 +209,10 @@ TEST_F(OpenCheckpoint, GgufRefusals) {
   };
   Gguf nameless;
   no(with_tensors(nameless), ErrorKind::bad_checkpoint, {"general.architecture"});
-  Gguf clip = llama("clip"), falcon = llama("falcon"), odd = llama("oddity"), experts = llama();
+  Gguf clip = llama("clip"), falcon = llama("falcon"), odd = llama("oddity");
   no(with_tensors(clip), ErrorKind::unsupported, {"mmproj"});
   no(with_tensors(falcon), ErrorKind::unsupported, {"falcon", "not mapped yet"});
   no(with_tensors(odd), ErrorKind::unsupported, {"oddity", "unknown architecture"});
-  no(with_tensors(experts.integer("llama.expert_count", 8)), ErrorKind::unsupported, {"mixtral"});
   Gguf stranger = llama();
   no(with_tensors(stranger).tensor("blk.0.surprise.weight", 0, {1}, floats(1)), ErrorKind::bad_checkpoint,
      {"blk.0.surprise.weight", "llama"});
@@ -421,6 +420,43 @@ TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
   EXPECT_EQ(m.source->load("backbone.layers.0.mixer.D").shape, Shape({4}));
   EXPECT_EQ(m.source->find("backbone.layers.0.mixer.norm.weight")->shape, Shape({16}));
   EXPECT_TRUE(m.source->find("backbone.layers.0.mixer.dt_bias"));
+}
+
+TEST_F(OpenCheckpoint, GgufLfm2ListsItsLayers) {
+  const auto file = [&](const std::string& kv) {
+    Gguf f;
+    f.string("general.architecture", "lfm2")
+        .integer("lfm2.block_count", 2)
+        .integer("lfm2.context_length", 64)
+        .integer("lfm2.embedding_length", 8)
+        .integer("lfm2.feed_forward_length", 16)
+        .integer("lfm2.attention.head_count", 2)
+        .pair("lfm2.attention.head_count_kv", 9, kv)
+        .number("lfm2.attention.layer_norm_rms_epsilon", 1e-5f)
+        .integer("lfm2.shortconv.l_cache", 3)
+        .tensor("token_embd.weight", 0, {8, 16}, floats(128))
+        .tensor("token_embd_norm.weight", 0, {8}, floats(8))
+        .tensor("blk.0.shortconv.conv.weight", 0, {3, 8}, floats(24))
+        .tensor("blk.1.attn_output.weight", 0, {8, 8}, floats(64))
+        .tensor("blk.1.attn_q_norm.weight", 0, {4}, floats(4))
+        .tensor("blk.1.ffn_up.weight", 0, {8, 16}, floats(128));
+    return folder.put("l.gguf", f.bytes());
+  };
+  const auto list = [](uint32_t a, uint32_t b, uint64_t count = 2) {
+    return raw<uint32_t>(4) + raw<uint64_t>(count) + raw(a) + raw(b);
+  };
+  const Checkpoint c = open_checkpoint(file(list(0, 2)));
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"conv", "full_attention"}));
+  EXPECT_EQ(c.config.get<int>("num_key_value_heads"), 2);
+  EXPECT_EQ(c.config.get<int>("conv_L_cache"), 3);
+  EXPECT_FALSE(c.config.get<bool>("block_auto_adjust_ff_dim"));
+  EXPECT_TRUE(c.source->find("model.embedding_norm.weight"));
+  EXPECT_EQ(c.source->find("model.layers.0.conv.conv.weight")->shape, Shape({8, 3}));
+  EXPECT_TRUE(c.source->find("model.layers.1.self_attn.out_proj.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.1.self_attn.q_layernorm.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.1.feed_forward.w3.weight"));
+  refuse(file(list(1, 2)), ErrorKind::unsupported, {"lfm2.attention.head_count_kv", "differs"});
 }
 
 TEST_F(OpenCheckpoint, GgufPerLayerListsMustAgree) {

@@ -128,7 +128,7 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
     if (wordless) fail(ErrorKind::cancelled, "the vocabulary could not be read");
     if (options.progress) options.progress(done, total);
   };
-  LoadOptions load{.progress = progress, .fuse = {}};
+  LoadOptions load{.progress = progress, .fuse = {}, .keeps_nothing = options.reranker};
   if (options.fuse_adapters)
     for (const AdapterSource& one : options.adapters) {
       check_scale("scale", one.scale);
@@ -173,6 +173,15 @@ Embeddings Engine::embed(const EmbedRequest& request) {
   auto outcome = result.get();
   if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
   return std::get<Embeddings>(std::move(outcome));
+}
+
+Scores Engine::score(const ScoreRequest& request) {
+  auto result = impl_->loop->score(request);
+  impl_->thread.wake();
+  auto outcome = result.get();
+  if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
+  auto& embeddings = std::get<Embeddings>(outcome);
+  return {.scores = std::move(embeddings.vectors), .prompt_tokens = embeddings.prompt_tokens};
 }
 
 void Engine::drain(double timeout_s) {

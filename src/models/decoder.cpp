@@ -101,6 +101,8 @@ void MixerOnly::extend(PhaseList& list) const {
 Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
                  const Embedding& embedding, Tie tie, Bias bias) {
   const std::string weight = std::string(name) + ".weight";
+  // Embedders and classifiers are published without a head; nothing asks it for logits.
+  if (w.keeps_nothing() && !w.has(weight)) tie = Tie::yes;
   if (tie == Tie::no || (tie == Tie::unless_shipped && w.has(weight)))
     return w.linear(name, embedding.rows, embedding.width, bias);
   if (tie == Tie::yes && w.has(weight)) {

@@ -266,14 +266,14 @@ TEST(Detection, settings_that_would_change_the_graph_are_refused) {
   }
 }
 
-TEST(Detection, rerankers_and_drafters_are_named) {
+TEST(Detection, other_heads_and_drafters_are_named) {
   const auto build_with = [](const char* extra) {
     const auto text = fmt::format(R"({{"model_type": "bert", {}}})", extra);
     (void)build_model(Config::parse(text, "config.json"), synthetic_source({}));
   };
   EXPECT_NE(message_of(ErrorKind::unsupported,
-                       [&] { build_with(R"("architectures": ["BertForSequenceClassification"])"); })
-                .find("BertForSequenceClassification"),
+                       [&] { build_with(R"("architectures": ["BertForTokenClassification"])"); })
+                .find("BertForTokenClassification"),
             std::string::npos);
   EXPECT_NE(
       message_of(ErrorKind::unsupported, [&] { build_with(R"("architectures": ["DFlashDraftModel"])"); })

@@ -40,7 +40,8 @@ const Families kGated = {"llama", "qwen2", "qwen3", "qwen3_moe", "gemma3_text",
                          "phi3",  "glm4",  "olmo2", "cohere2"};
 const Families kRotated = joined(kGated, {"qwen3_5", "lfm2", "gpt_neox"});
 const Families kDecoders = joined(kGated, {"starcoder2", "gpt_neox", "gpt2", "gpt_bigcode"});
-const Families kWindowed = {"llama", "qwen2", "gemma3_text", "phi3", "gemma2", "smollm3", "cohere2"};
+const Families kWindowed = {"modernbert", "llama",  "qwen2",   "gemma3_text",
+                            "phi3",       "gemma2", "smollm3", "cohere2"};
 const Families kSparse = {"gpt_oss",     "mixtral",      "qwen2_moe", "deepseek_v2",
                           "deepseek_v3", "ernie4_5_moe", "klear",     "longcat_flash"};
 const Families kLatent = {"deepseek_v2", "deepseek_v3", "youtu_llm"};
@@ -124,10 +125,11 @@ const std::vector<Mutant>& mutants() {
       {"per layer table left out", {"gemma4_text", "gemma3n"}},
       {"residual scale dropped", {"granitemoehybrid"}},
       {"logit scale dropped", {"granitemoehybrid", "falcon_h1"}},
-      {"memory never fades", {"qwen3_5"}},
+      {"expert scale dropped", {"gemma4_text"}},
+      {"memory never fades", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
       {"delta rule without beta", {"qwen3_5"}},
-      {"delta rule without correction", {"qwen3_5"}},
-      {"output gate left out", {"qwen3_5"}},
+      {"delta rule without correction", {"qwen3_5", "kimi_linear", "qwen3_next"}},
+      {"output gate left out", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
       {"gates of the convolution swapped", {"lfm2"}},
       {"correction bias dropped",
        {"afmoe", "laguna", "minimax", "minimax_m3", "deepseek_v32", "glm_moe_dsa"}},

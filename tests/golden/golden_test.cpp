@@ -95,9 +95,9 @@ TEST_P(GoldenTest, agrees_with_the_reference) {
     const Setting setting(form);
     const auto model = build(golden(), golden().config);
     EXPECT_EQ(model->info().encoder, golden().encoder);
-    const Rows whole = run(*model, tokens);
+    const Rows whole = run(*model, tokens, {}, golden().second);
     expect_close(golden(), form, whole, "one chunk");
-    const auto together = run_together(*model, {short_row, tokens, long_row});
+    const auto together = run_together(*model, {short_row, tokens, long_row}, {0, golden().second, 0});
     expect_close(golden(), form, together[1], "between two rows");
     Rows chunks;
     if (!golden().encoder) {
@@ -119,7 +119,7 @@ TEST_P(GoldenTest, every_spelling_is_the_same_model) {
   const Setting setting(form);
   for (const auto& spelling : golden().spellings) {
     const auto model = build(golden(), spelling);
-    expect_close(golden(), form, run(*model, golden().tokens), spelling);
+    expect_close(golden(), form, run(*model, golden().tokens, {}, golden().second), spelling);
   }
 }
 
@@ -130,7 +130,7 @@ TEST_P(GoldenTest, every_mutant_is_caught) {
   EXPECT_FALSE(golden().mutants.empty());
   for (const auto& mutant : golden().mutants) {
     const auto model = build(golden(), mutant.config);
-    const float found = distance(golden(), run(*model, golden().tokens));
+    const float found = distance(golden(), run(*model, golden().tokens, {}, golden().second));
     EXPECT_GT(found, 2 * widest) << golden().name << ": " << mutant.label;
     // The mutant is a model too: it must move as far as the reference moves.
     if (!golden().encoder) {

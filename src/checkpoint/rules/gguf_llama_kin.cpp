@@ -148,6 +148,24 @@ void complete_qwen_vl(const GgufFacts& facts, ConfigDraft& config) {
   config.set("use_sliding_window", false);
 }
 
+/// Ministral 3, or its elder kin where there is no temperature.
+void complete_mistral3(const GgufFacts& facts, ConfigDraft& config) {
+  complete_llama(facts, config);
+  const auto beta = facts.number("attention.temperature_scale");
+  if (!beta) {
+    config.set("model_type", "mistral");
+    return config.set("architectures", std::vector<std::string>{"MistralForCausalLM"});
+  }
+  auto scaling = gguf_rope_scaling(facts, config.integer("max_position_embeddings"));
+  scaling.set("llama_4_scaling_beta", *beta);
+  // Here the key holds mscale_all_dim itself.
+  if (const auto all = facts.number("rope.scaling.yarn_log_multiplier"); all && *all > 0) {
+    scaling.set("mscale", *all);
+    scaling.set("mscale_all_dim", *all);
+  }
+  config.set("rope_scaling", scaling);
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_llama_kin() {
@@ -163,6 +181,7 @@ std::span<const GgufArch> gguf_llama_kin() {
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", keys, llama_names(), complete_ernie},
       {"hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", keys, hunyuan_names(),
        complete_llama},
+      {"mistral3", "ministral3", "Ministral3ForCausalLM", keys, permuted_names(), complete_mistral3},
       {"exaone", "exaone", "ExaoneForCausalLM", sizes, exaone_names(), complete_exaone},
       {"exaone4", "exaone4", "Exaone4ForCausalLM", keys, norm_after_names(), complete_exaone4},
       {"qwen2vl", "qwen2_vl", "Qwen2VLForConditionalGeneration", keys, llama_names(), complete_qwen_vl},

@@ -21,6 +21,9 @@ struct EmbedJob {
   using Outcome = std::variant<Embeddings, Error>;
 
   EmbedRequest request;
+  bool scores = false;  // of a classifier, or of `answers`, in place of pooled states
+  std::vector<int> seconds = {};
+  std::optional<std::pair<TokenId, TokenId>> answers = {};
   Pooling pooling = Pooling::mean;
   Embeddings result;
   std::promise<Outcome> promise;
@@ -52,6 +55,7 @@ class Embedder {
     size_t index;
   };
   void evaluate(const std::vector<Input>& inputs, Outcome& outcome);
+  void score(const std::vector<Input>& inputs, Step& step, Outcome& outcome);
 
   Model& model_;
   int budget_;

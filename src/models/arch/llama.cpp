@@ -42,7 +42,7 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_llama() {
-  return {.model_types = {"llama", "mistral", "iquestcoder"},
+  return {.model_types = {"llama", "mistral", "iquestcoder", "llama_bidirec"},
           .gguf = {"llama"},
           .reference = "transformers LlamaForCausalLM, MistralForCausalLM",
           .build = build,

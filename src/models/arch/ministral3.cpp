@@ -15,9 +15,6 @@ QueryTemperature temperature(const Config& c) {
 
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c, {.kv_heads = 8});
-  if (!c.get("is_causal", true))
-    fail(ErrorKind::unsupported, "{}: is_causal false (an embedder) is known but not supported yet",
-         c.where());
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
   const auto rope = Rope::from(c, d, {.theta = 1000000.0f});

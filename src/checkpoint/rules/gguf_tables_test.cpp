@@ -1,0 +1,237 @@
+// What the tables of sparse, latent, recurrent and late Gemma families make of a file's keys and names. The
+// values themselves are compared through llama.cpp's converter (tests/golden/gguf_test.cpp).
+#include <gtest/gtest.h>
+
+#include "checkpoint/checkpoint.h"
+#include "checkpoint/formats/test_files.h"
+
+namespace mlxcel {
+namespace {
+
+using namespace testing_files;
+
+std::string floats(int count) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += raw(static_cast<float>(i + 1));
+  return out;
+}
+
+Gguf file_of(const std::string& arch, uint32_t blocks) {
+  Gguf f;
+  f.string("general.architecture", arch)
+      .integer(arch + ".block_count", blocks)
+      .integer(arch + ".context_length", 64)
+      .integer(arch + ".embedding_length", 8)
+      .integer(arch + ".attention.head_count", 2)
+      .number(arch + ".attention.layer_norm_rms_epsilon", 1e-6f)
+      .tensor("token_embd.weight", 0, {8, 16}, floats(128));
+  return f;
+}
+
+std::string list(const std::vector<uint32_t>& values) {
+  std::string out = raw<uint32_t>(4) + raw<uint64_t>(values.size());
+  for (const uint32_t value : values) out += raw(value);
+  return out;
+}
+
+std::string flags(const std::vector<bool>& values) {
+  std::string out = raw<uint32_t>(7) + raw<uint64_t>(values.size());
+  for (const bool value : values) out += raw<uint8_t>(value);
+  return out;
+}
+
+struct GgufTables : testing::Test {
+  Folder folder;
+  Checkpoint open(const Gguf& f) { return open_checkpoint(folder.put("m.gguf", f.bytes())); }
+  void refuse(const Gguf& f, ErrorKind kind, const std::vector<std::string>& parts) {
+    expect_error([&] { open(f); }, kind, parts);
+  }
+};
+
+TEST_F(GgufTables, MixtralIsLlamaWithExperts) {
+  Gguf f = file_of("llama", 1);
+  f.integer("llama.feed_forward_length", 4)
+      .integer("llama.expert_count", 8)
+      .integer("llama.expert_used_count", 2);
+  f.tensor("blk.0.ffn_gate.3.weight", 0, {8, 4}, floats(32))
+      .tensor("blk.0.ffn_gate_inp.weight", 0, {8, 8}, floats(64));
+  const Checkpoint c = open(f);
+  EXPECT_EQ(c.config.get<std::string>("model_type"), "mixtral");
+  EXPECT_EQ(c.config.get<int>("num_local_experts"), 8);
+  EXPECT_TRUE(c.source->find("model.layers.0.block_sparse_moe.experts.3.w1.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.0.block_sparse_moe.gate.weight"));
+}
+
+TEST_F(GgufTables, GptOss) {
+  Gguf f = file_of("gpt-oss", 1);
+  f.integer("gpt-oss.expert_count", 4)
+      .integer("gpt-oss.expert_used_count", 2)
+      .integer("gpt-oss.expert_feed_forward_length", 12)
+      .integer("gpt-oss.attention.sliding_window", 128)
+      .string("gpt-oss.rope.scaling.type", "yarn")
+      .number("gpt-oss.rope.scaling.factor", 32.0f)
+      .tensor("blk.0.attn_sinks.weight", 0, {2}, floats(2))
+      .tensor("blk.0.ffn_up_exps.bias", 0, {12, 4}, floats(48));
+  const Checkpoint c = open(f);
+  EXPECT_EQ(c.config.get<int>("intermediate_size"), 12);
+  EXPECT_FALSE(c.config.child("rope_scaling").get<bool>("truncate"));
+  EXPECT_TRUE(c.source->find("model.layers.0.self_attn.sinks"));
+  EXPECT_TRUE(c.source->find("model.layers.0.mlp.experts.up_proj.bias"));
+}
+
+Gguf deepseek2() {
+  Gguf f = file_of("deepseek2", 2);
+  f.integer("deepseek2.feed_forward_length", 24)
+      .integer("deepseek2.attention.kv_lora_rank", 6)
+      .integer("deepseek2.rope.dimension_count", 4)
+      .integer("deepseek2.attention.key_length", 10)
+      .integer("deepseek2.attention.value_length", 5);
+  return f;
+}
+
+TEST_F(GgufTables, LatentKindsFollowFromTheExperts) {
+  // An older file: plain key widths, kv_b whole.
+  Gguf dense = deepseek2();
+  dense.tensor("blk.0.attn_kv_b.weight", 0, {6, 22}, floats(132));
+  const Checkpoint youtu = open(dense);
+  EXPECT_EQ(youtu.config.get<std::string>("model_type"), "youtu_llm");
+  EXPECT_EQ(youtu.config.get<int>("qk_nope_head_dim"), 6);
+  EXPECT_EQ(youtu.config.get<int>("v_head_dim"), 5);
+  EXPECT_TRUE(youtu.source->find("model.layers.0.self_attn.kv_b_proj.weight"));
+
+  const auto sparse = [](bool corrected) {
+    Gguf f = deepseek2();
+    f.integer("deepseek2.expert_count", 256)
+        .integer("deepseek2.expert_used_count", 8)
+        .integer("deepseek2.expert_feed_forward_length", 3)
+        .integer("deepseek2.attention.key_length_mla", 9)
+        .integer("deepseek2.attention.value_length_mla", 7)
+        .tensor("blk.0.attn_k_b.weight", 0, {5, 6, 2}, floats(60));
+    if (corrected) f.tensor("blk.1.exp_probs_b.bias", 0, {256}, floats(256));
+    return f;
+  };
+  const Checkpoint v2 = open(sparse(false));
+  EXPECT_EQ(v2.config.get<std::string>("model_type"), "deepseek_v2");
+  EXPECT_EQ(v2.config.get<std::string>("topk_method"), "greedy");
+  const Checkpoint v3 = open(sparse(true));
+  EXPECT_EQ(v3.config.get<std::string>("model_type"), "deepseek_v3");
+  EXPECT_EQ(v3.config.get<int>("n_group"), 8);
+  EXPECT_EQ(v3.config.get<int>("qk_nope_head_dim"), 5);
+  EXPECT_EQ(v3.source->find("model.layers.0.self_attn.embed_q.weight")->shape, Shape({2, 6, 5}));
+
+  Gguf narrow = deepseek2();
+  refuse(narrow.integer("deepseek2.attention.key_length_mla", 4), ErrorKind::bad_checkpoint,
+         {"width 4", "rotated 4"});
+}
+
+TEST_F(GgufTables, LayersOfNextTokenPredictionAreNotLayers) {
+  const auto glm = [](uint32_t extra) {
+    Gguf f = file_of("glm4moe", 3);
+    f.integer("glm4moe.expert_count", 4)
+        .integer("glm4moe.expert_used_count", 2)
+        .integer("glm4moe.expert_feed_forward_length", 3)
+        .integer("glm4moe.nextn_predict_layers", extra)
+        .boolean("glm4moe.expert_weights_norm", true)
+        .tensor("blk.2.nextn.eh_proj.weight", 0, {8, 8}, floats(64));
+    return f;
+  };
+  const Checkpoint c = open(glm(1));
+  EXPECT_EQ(c.config.get<int>("num_hidden_layers"), 2);
+  EXPECT_TRUE(c.config.get<bool>("norm_topk_prob"));
+  EXPECT_TRUE(c.source->find("model.layers.2.nextn.eh_proj.weight"));
+  refuse(glm(3), ErrorKind::bad_checkpoint, {"nextn_predict_layers", "less than 3"});
+}
+
+TEST_F(GgufTables, NemotronsLayersAreWhatTheirTensorsSay) {
+  const auto file = [](const std::vector<uint32_t>& widths) {
+    Gguf f = file_of("nemotron_h", 3);
+    f.integer("nemotron_h.attention.key_length", 4)
+        .integer("nemotron_h.ssm.conv_kernel", 4)
+        .integer("nemotron_h.ssm.state_size", 6)
+        .integer("nemotron_h.ssm.group_count", 1)
+        .integer("nemotron_h.ssm.time_step_rank", 2)
+        .integer("nemotron_h.ssm.inner_size", 12)
+        .pair("nemotron_h.attention.head_count_kv", 9, list({0, 1, 0}))
+        .pair("nemotron_h.feed_forward_length", 9, list(widths))
+        .tensor("blk.0.ssm_in.weight", 0, {8, 4}, floats(32))
+        .tensor("blk.0.ssm_d", 0, {1, 2}, floats(2))
+        .tensor("blk.1.attn_q.weight", 0, {8, 8}, floats(64))
+        .tensor("blk.2.ffn_up.weight", 0, {8, 4}, floats(32));
+    return f;
+  };
+  const Checkpoint c = open(file({0, 0, 40}));
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layers_block_type"),
+            (std::vector<std::string>{"mamba", "attention", "mlp"}));
+  EXPECT_EQ(c.config.get<int>("mamba_head_dim"), 6);
+  EXPECT_EQ(c.config.get<int>("intermediate_size"), 40);
+  EXPECT_EQ(c.source->find("backbone.layers.0.mixer.D")->shape, Shape({2}));
+  refuse(file({0, 40}), ErrorKind::bad_checkpoint, {"nemotron_h.feed_forward_length", "expected 3 integers"});
+}
+
+TEST_F(GgufTables, Qwen35TilesItsValueHeads) {
+  Gguf f = file_of("qwen35", 2);
+  f.integer("qwen35.feed_forward_length", 16)
+      .integer("qwen35.ssm.conv_kernel", 4)
+      .integer("qwen35.ssm.state_size", 6)
+      .integer("qwen35.ssm.group_count", 1)
+      .integer("qwen35.ssm.time_step_rank", 2)
+      .integer("qwen35.ssm.inner_size", 8)
+      .tensor("blk.0.ssm_out.weight", 0, {8, 8}, floats(64))
+      .tensor("blk.0.ssm_conv1d.weight", 0, {4, 20}, floats(80));
+  const Checkpoint c = open(f);
+  EXPECT_TRUE(c.config.get<bool>("linear_value_heads_tiled"));
+  EXPECT_EQ(c.config.get<int>("linear_value_head_dim"), 4);
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"linear_attention", "full_attention"}));
+  // Two axes tell the rules that the norms hold their +1.
+  EXPECT_EQ(c.source->find("model.layers.0.linear_attn.conv1d.weight")->shape, Shape({20, 4}));
+}
+
+TEST_F(GgufTables, Gemma4RotatesPartOfItsFullLayers) {
+  const auto file = [](float stop) {
+    Gguf f = file_of("gemma4", 2);
+    f.integer("gemma4.feed_forward_length", 16)
+        .integer("gemma4.attention.sliding_window", 9)
+        .integer("gemma4.attention.shared_kv_layers", 0)
+        .integer("gemma4.embedding_length_per_layer_input", 0)
+        .integer("gemma4.attention.key_length", 8)
+        .integer("gemma4.attention.key_length_swa", 4)
+        .pair("gemma4.attention.head_count_kv", 9, list({2, 1}))
+        .pair("gemma4.attention.sliding_window_pattern", 9, flags({true, false}))
+        .number("gemma4.rope.freq_base", 1e6f)
+        .number("gemma4.rope.freq_base_swa", 1e4f)
+        .tensor("rope_freqs.weight", 0, {4}, raw(1.0f) + raw(stop) + raw(stop) + raw(stop))
+        .tensor("blk.0.attn_v.weight", 0, {8, 8}, floats(64));
+    return f;
+  };
+  const Checkpoint c = open(file(1e30f));
+  EXPECT_EQ(c.config.child("rope_parameters").child("full_attention").get<float>("partial_rotary_factor"),
+            0.25f);
+  EXPECT_EQ(c.config.get<int>("head_dim"), 4);
+  EXPECT_EQ(c.config.get<int>("global_head_dim"), 8);
+  EXPECT_EQ(c.config.child("per_layer_config").child("1").get<int>("num_key_value_heads"), 1);
+  EXPECT_TRUE(c.config.get<bool>("attention_k_eq_v"));  // layer 1 holds no values
+  refuse(file(2.0f), ErrorKind::unsupported, {"rope_freqs.weight"});
+}
+
+TEST_F(GgufTables, JambasLayersStandAtAPeriod) {
+  const auto file = [](const std::vector<int>& attends) {
+    Gguf f = file_of("jamba", 6);
+    f.integer("jamba.feed_forward_length", 16)
+        .integer("jamba.ssm.conv_kernel", 4)
+        .integer("jamba.ssm.state_size", 6)
+        .integer("jamba.ssm.time_step_rank", 2)
+        .integer("jamba.ssm.inner_size", 16);
+    for (const int i : attends)
+      f.tensor("blk." + std::to_string(i) + ".attn_q.weight", 0, {8, 8}, floats(64));
+    return f;
+  };
+  const Checkpoint c = open(file({1, 4}));
+  EXPECT_EQ(c.config.get<int>("attn_layer_offset"), 1);
+  EXPECT_EQ(c.config.get<int>("attn_layer_period"), 3);
+  EXPECT_EQ(c.config.get<int>("mamba_expand"), 2);
+  refuse(file({1, 2, 5}), ErrorKind::unsupported, {"attn_layer_period", "fixed period"});
+}
+
+}  // namespace
+}  // namespace mlxcel
