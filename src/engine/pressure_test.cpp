@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <random>
+#include <thread>
 
 #include "base/channel.h"
 #include "base/memory.h"
@@ -105,6 +106,43 @@ TEST_F(PressureTest, AHigherLaneTakesTheSlotWhereThatIsAllowed) {
     EXPECT_LT(stats.prompt_tokens, 70u + 1 + 1 + 34);
     EXPECT_EQ(stats.pages_free, stats.pages_total);
   }
+}
+
+TEST_F(PressureTest, AKeyFillsItsShareOfTheQueueOnly) {
+  EngineOptions options{.parallel = 2, .max_queue = 6};
+  options.keys = 2;
+  auto engine = make(options);
+  control_->step_ms = 5;
+  std::vector<Running> all;
+  const auto submit = [&](const char* key) {
+    Request r = request({1}, 30);
+    r.key = key;
+    all.push_back(start(*engine, r));
+  };
+  for (int i = 0; i < 5; ++i) submit("a");  // two run, three wait
+  EXPECT_THROW(submit("a"), KeyBusy);
+  for (int i = 0; i < 3; ++i) submit("b");
+  EXPECT_THROW(submit("b"), Busy);  // now the queue is full for everybody
+  all[4].handle.cancel();
+  all[4].wait();
+  // Its place is free a moment after its last event.
+  const auto soon = [&](const char* key) {
+    for (int i = 0; i < 1000; ++i) {
+      try {
+        return submit(key);
+      } catch (const Busy&) {
+        std::this_thread::sleep_for(std::chrono::milliseconds(1));
+      }
+    }
+    FAIL() << "still busy";
+  };
+  soon("a");
+  for (size_t i = 0; i < all.size(); ++i)
+    if (i != 4) {
+      EXPECT_EQ(all[i].wait().tokens.size(), 30u);
+    }
+  for (int i = 0; i < 5; ++i) soon("a");
+  for (size_t i = 9; i < all.size(); ++i) all[i].wait();
 }
 
 TEST_F(PressureTest, AShareOfThePagesStaysFreeWhileRowsDecode) {

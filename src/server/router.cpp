@@ -133,6 +133,8 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
 ApiError Router::error_in_flight() const {
   try {
     throw;
+  } catch (const KeyBusy& busy) {
+    return {429, "rate_limit_error", busy.what(), std::nullopt};
   } catch (const Busy& busy) {
     if (service_.state() == Service::State::ready)
       return {503, "server_busy", "All slots are busy", std::nullopt};

@@ -185,8 +185,8 @@ void Loop::admit() {
       if (!preempt_below(next.request.priority)) return;
     try {
       if (!next.state) find_prefix(next);
-    } catch (const Error& error) {
-      fail_sequence(next, error);
+    } catch (const std::exception& error) {
+      fail_sequence(next, to_error(error));
       drop_done();
       continue;
     }
@@ -212,7 +212,10 @@ void Loop::admit() {
       drop_done();
       continue;
     }
-    if (!next.was_admitted) next.admitted = Clock::now();
+    if (!next.was_admitted) {
+      next.admitted = Clock::now();
+      left_queue(next);
+    }
     next.was_admitted = true;
     turns_[next.request.key] = ++turn_;
     if (turns_.size() > kMaxTurns) turns_.clear();

@@ -368,7 +368,17 @@ void Loop::fail_sequence(Sequence& sequence, const Error& error) {
   send(sequence, Failed{error});
 }
 
+// A request runs for the first time, or goes without having run.
+void Loop::left_queue(const Sequence& sequence) {
+  const std::lock_guard lock(mutex_);
+  --queued_;
+  const auto of_key = queued_of_.find(sequence.request.key);
+  if (of_key != queued_of_.end() && --of_key->second == 0) queued_of_.erase(of_key);
+}
+
 void Loop::drop_done() {
+  for (const auto& s : waiting_)
+    if (s->done && !s->was_admitted) left_queue(*s);
   size_t count = std::erase_if(running_, [](const auto& s) { return s->done; });
   if (count > 0 && drafter_ && running_.empty()) drafter_->keep_only({});
   count += std::erase_if(waiting_, [](const auto& s) { return s->done; });

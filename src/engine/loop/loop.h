@@ -85,6 +85,7 @@ class Loop final : public ModelThread::Guest {
   void send(Sequence& sequence, Event event);
   void drop_done();
   void left(size_t count);
+  void left_queue(const Sequence& sequence);
   void stop(const std::string& why);
   void embed_step();
   void check_inputs(EmbedJob& job) const;
@@ -184,7 +185,9 @@ class Loop final : public ModelThread::Guest {
   std::condition_variable emptied_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<std::unique_ptr<EmbedJob>> job_inbox_;
-  size_t alive_ = 0;  // requests whose last event is not out
+  size_t alive_ = 0;                                      // requests whose last event is not out
+  size_t queued_ = 0;                                     // of these, those that have never run
+  std::map<std::string, size_t, std::less<>> queued_of_;  // by key
   size_t jobs_alive_ = 0;
   uint64_t next_id_ = 1;
   bool draining_ = false;

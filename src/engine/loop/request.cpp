@@ -113,8 +113,17 @@ std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request req
   if (draining_) throw Busy("the engine is shutting down: no new requests");
   if (alive_ >= static_cast<size_t>(options_.parallel) + options_.max_queue)
     throw Busy(fmt::format("the queue is full: {} requests run or wait", alive_));
+  const auto of_key = queued_of_.find(sequence->request.key);
+  const size_t waiting = of_key == queued_of_.end() ? 0 : of_key->second;
+  const auto parallel = static_cast<size_t>(options_.parallel);
+  const size_t ran = alive_ - queued_;
+  const size_t share = std::max<size_t>(1, options_.max_queue / std::max<size_t>(1, options_.keys));
+  if (options_.keys > 1 && waiting >= share + parallel - std::min(parallel, ran))
+    throw KeyBusy(fmt::format("{} requests of this key wait: that is its share of the queue", waiting));
   sequence->id = next_id_++;
   ++alive_;
+  ++queued_;
+  ++queued_of_[sequence->request.key];
   const uint64_t id = sequence->id;
   inbox_.push_back(std::move(sequence));
   return {id, std::move(cancelled)};

@@ -159,7 +159,8 @@ void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error
   for (const Piece& piece : pieces) total += piece.count;
   log::warn("engine", "a step of {} tokens found no memory: {}", total, error.what());
   mx::clear_cache();
-  if (cache_) cache_->clear();
+  while (cache_ && cache_->evict()) {
+  }
   if (total > Pace::kLeast) {
     step_limit_ = std::max(total / 2, Pace::kLeast);
     if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.sequence->decoding(); }))
