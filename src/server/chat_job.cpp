@@ -15,11 +15,12 @@ constexpr size_t kTail = 512;  // bytes of the prompt in which an open thought i
 class ReplyAdapter final : public AnswerWriter {
  public:
   ReplyAdapter(std::unique_ptr<ReplyWriter> writer, std::shared_ptr<const Tokenizer> tokenizer,
-               const ChatSpec& spec, const ReplyOptions& options, int prompt_tokens,
+               Metrics& metrics, const ChatSpec& spec, const ReplyOptions& options, int prompt_tokens,
                std::string budget_message, std::shared_ptr<std::atomic<bool>> end_thought,
                std::vector<Warning> warnings)
       : writer_(std::move(writer)),
         tokenizer_(std::move(tokenizer)),
+        metrics_(metrics),
         with_scores_(spec.logprobs >= 0),
         parallel_(spec.parallel_calls),
         prompt_tokens_(prompt_tokens),
@@ -64,7 +65,9 @@ class ReplyAdapter final : public AnswerWriter {
     end.calls = choice.given;
     end.finish = !cut && end.calls > 0 ? "tool_calls" : figures.finish;
     end.reasoning_tokens = choice.reasoning_tokens;
+    if (choice.given > 0) metrics_.tool_calls.add({"called"}, static_cast<uint64_t>(choice.given));
     if (choice.parser.unparsed()) {
+      metrics_.tool_calls.add({"unparsed"});
       warnings_.push_back(
           {"tool_call_unparsed", "a tool call could not be read and was left in the content"});
     }
@@ -116,6 +119,7 @@ class ReplyAdapter final : public AnswerWriter {
 
   std::unique_ptr<ReplyWriter> writer_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  Metrics& metrics_;
   const bool with_scores_, parallel_;
   const int prompt_tokens_;
   const std::optional<int> budget_;  // of thinking tokens
@@ -224,8 +228,10 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
     reply.tools.reset();
   }
 
+  const auto before = Clock::now();
   row.grammar = chat_grammar(*engine, spec, *prompt.format,
                              reply.thought == ThoughtMode::keep ? "" : open_thought(reply), prompt.warnings);
+  if (row.grammar.grammar) service.metrics().grammar_seconds.observe(seconds_between(before, Clock::now()));
   wishes_of(service, exchange->request(), spec.sampling, row);
 
   Generation::Plan plan;
@@ -234,9 +240,9 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
   if (!service.options().skip_chat_parsing) plan.marks = prompt.format->marks;
   plan.timed = options.timed;
   plan.may_force = spec.thought_budget.has_value() || options.end_thought != nullptr;
-  plan.writer = std::make_unique<ReplyAdapter>(std::move(writer), engine->tokenizer(), spec, reply,
-                                               plan.prompt_tokens, service.options().reasoning_budget_message,
-                                               options.end_thought, std::move(prompt.warnings));
+  plan.writer = std::make_unique<ReplyAdapter>(
+      std::move(writer), engine->tokenizer(), service.metrics(), spec, reply, plan.prompt_tokens,
+      service.options().reasoning_budget_message, options.end_thought, std::move(prompt.warnings));
   if (spec.n > 1) row.group = next_group();
   for (int i = 0; i < spec.n; ++i) {
     plan.rows.push_back(row);

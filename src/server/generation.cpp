@@ -118,6 +118,8 @@ void Generation::submit() {
   // The last one to hold the engine must not be an event on the engine's own thread.
   engine_.reset();
   exchange_->request().logged = true;
+  if (const auto& key = exchange_->request().key_label; !key.empty())
+    service_.metrics().key_running.add(key, 1);
   exchange_->on_abort([weak](const std::string& reason) {
     if (const auto self = weak.lock()) self->abort(reason);
   });
@@ -320,6 +322,8 @@ void Generation::leave_slot(size_t index) {
 void Generation::conclude(const std::string& finish, int status) {
   const auto now = Clock::now();
   service_.metrics().request_seconds.observe(seconds_between(started_, now));
+  if (const auto& key = exchange_->request().key_label; !key.empty())
+    service_.metrics().key_running.add(key, -1);
   int generated = 0, cached = 0;
   TimePoint first{};
   for (const auto& row : rows_) {
@@ -335,6 +339,25 @@ void Generation::conclude(const std::string& finish, int status) {
             request.key_label.empty() ? "-" : request.key_label, status, plan_.prompt_tokens, cached,
             generated, generated ? milliseconds_between(started_, first) : 0.0,
             generated > 1 && seconds > 0 ? (generated - 1) / seconds : 0.0, finish);
+  if (Traces* traces = service_.traces()) {
+    Span span;
+    span.name = request.method + " " + request.route;
+    span.parent = request.header("traceparent").substr(0, 64);
+    span.begin = request.received;
+    span.end = now;
+    span.failed = status >= 500;
+    span.attributes = {{"http.request.method", request.method},
+                       {"http.route", request.route},
+                       {"http.response.status_code", int64_t{status}},
+                       {"mlxcel.request_id", request.id},
+                       {"gen_ai.request.model", service_.options().model_id},
+                       {"gen_ai.usage.input_tokens", int64_t{plan_.prompt_tokens}},
+                       {"gen_ai.usage.output_tokens", int64_t{generated}},
+                       {"mlxcel.cached_tokens", int64_t{cached}},
+                       {"mlxcel.first_token_ms", generated ? milliseconds_between(started_, first) : 0.0},
+                       {"mlxcel.finish", finish}};
+    traces->add(std::move(span));
+  }
 }
 
 }  // namespace mlxcel

@@ -79,8 +79,9 @@ struct ServiceOptions {
   std::vector<std::string> aliases;  // accepted as well
   std::vector<std::string> tags;
   std::string api_prefix;
-  std::string store_root;   // of models on disk, for lists; empty: the usual place
-  std::string mlx_version;  // for metrics
+  std::string store_root;     // of models on disk, for lists; empty: the usual place
+  std::string mlx_version;    // for metrics
+  std::string otlp_endpoint;  // where spans go; empty: nowhere
   SamplingFlags sampling;
   std::optional<LanguageBias> language_bias;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings
@@ -94,7 +95,8 @@ struct ServiceOptions {
   std::string model_path;
   std::string device;  // as the banner says
   bool embeddings_only = false, reranking_only = false;
-  bool special = false;  // special tokens appear in the text
+  bool suffix_first = false;  // --spm-infill
+  bool special = false;       // special tokens appear in the text
   bool prefill_assistant = true;
   bool jinja = true;                          // false: chats as role-prefixed plain text
   bool prompt_cache = true;                   // prefixes are kept, unless a request says no

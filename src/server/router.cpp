@@ -88,6 +88,7 @@ std::string Router::allowed_methods(const std::string& path) const {
 
 std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
   request.id = request_id(request);
+  request.received = Clock::now();
   const std::string allow = allowed_methods(request.path);
   request.route = "other";
   const std::string& prefix = service_.options().api_prefix;
@@ -212,6 +213,19 @@ void Router::finish(const HttpRequest& request, HttpResponse& response) const {
     log::write_if(level, "server", "{} {} {} key={} status={}", request.id, request.method.substr(0, 16),
                   request.route.empty() ? "-" : request.route,
                   request.key_label.empty() ? "-" : request.key_label, response.status);
+  }
+  if (Traces* traces = service_.traces(); traces && !request.logged && request.received != TimePoint{}) {
+    Span span;
+    span.name = request.method.substr(0, 16) + " " + request.route;
+    span.parent = request.header("traceparent").substr(0, 64);
+    span.begin = request.received;
+    span.end = Clock::now();
+    span.failed = response.status >= 500;
+    span.attributes = {{"http.request.method", request.method.substr(0, 16)},
+                       {"http.route", request.route},
+                       {"http.response.status_code", int64_t{response.status}},
+                       {"mlxcel.request_id", request.id}};
+    traces->add(std::move(span));
   }
   service_.metrics().requests.add(
       {request.route.empty() ? "other" : request.route, std::to_string(response.status)});

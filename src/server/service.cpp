@@ -56,6 +56,8 @@ Service::Service(ServiceOptions options, Service* front)
       conversations_(options_.conversations),
       settings_(options_) {
   metrics_.start_unix = unix_seconds();
+  if (!front_ && !options_.otlp_endpoint.empty())
+    traces_ = std::make_unique<Traces>(options_.otlp_endpoint, "mlxcel");
 }
 
 void Service::ready(std::shared_ptr<Engine> engine) {

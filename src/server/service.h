@@ -21,6 +21,7 @@
 #include "server/settings.h"
 #include "server/slot_board.h"
 #include "server/stream_log.h"
+#include "server/traces.h"
 
 namespace mlxcel {
 
@@ -82,6 +83,8 @@ class Service {
   Downloads& downloads() { return front_ ? front_->downloads() : downloads_; }
   /// Where models lie on disk.
   std::filesystem::path store() const;
+  /// Null where spans are not wanted.
+  Traces* traces() const { return front_ ? front_->traces() : traces_.get(); }
   Metrics& metrics() { return front_ ? front_->metrics() : metrics_; }
   SlotBoard& slots() { return slots_; }
   ResponseStore& responses() { return front_ ? front_->responses() : responses_; }
@@ -115,6 +118,7 @@ class Service {
   StreamLogs streams_;
   Downloads downloads_;
   Settings settings_;
+  std::unique_ptr<Traces> traces_;
   std::map<std::pair<std::string, std::string>, std::weak_ptr<std::atomic<bool>>> controls_;  // under mutex_
 };
 

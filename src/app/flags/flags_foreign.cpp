@@ -144,7 +144,6 @@ void add_runtime(std::vector<Flag>& f) {
            "lines always carry level and target"},
           {"--log-timestamps,!--no-log-timestamps", "LLAMA_ARG_LOG_TIMESTAMPS", "true",
            "lines always carry the time"},
-          {"--spm-infill", "", "false", "/infill writes prefix, suffix, middle"},
           {"--embedding,--embeddings", "LLAMA_ARG_EMBEDDINGS", "true|false", ""},
           {"--rerank,--reranking", "LLAMA_ARG_RERANKING", "false", "reranking models are not supported yet"},
       });

@@ -283,6 +283,8 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--prefill-assistant,!--no-prefill-assistant", "LLAMA_ARG_PREFILL_ASSISTANT", g, Kind::toggle,
                "", "continue a trailing assistant message (default: on)",
                onoff([](S& s, bool on) { s.serve.service.prefill_assistant = on; })});
+  f.push_back({"--spm-infill", "", g, Kind::toggle, "", "fill gaps as suffix, prefix, middle",
+               onoff([](S& s, bool on) { s.serve.service.suffix_first = on; })});
   f.push_back({"-sp,--special", "", g, Kind::toggle, "", "special tokens appear in the text",
                onoff([](S& s, bool on) { s.serve.service.special = on; })});
   g = "What is kept";
@@ -317,6 +319,9 @@ void add_answer_flags(std::vector<Flag>& f) {
                onoff([](S& s, bool on) { s.serve.service.settings = on; })});
   f.push_back({"--slots,!--no-slots", "LLAMA_ARG_ENDPOINT_SLOTS", g, Kind::toggle, "",
                "serve /slots (default: on)", onoff([](S& s, bool on) { s.serve.service.slots = on; })});
+  f.push_back({"--otlp-endpoint", "MLXCEL_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT", g, Kind::value, "URL",
+               "send a span of every request to this OpenTelemetry collector (OTLP/HTTP, http:// only)",
+               text([](S& s, const auto& v) { s.serve.service.otlp_endpoint = v; })});
   f.push_back({"--log-disable", "", g, Kind::toggle, "", "no log",
                onoff([](S& s, bool on) { s.serve.log_disable = on; })});
   f.push_back({"--log-file", "LLAMA_ARG_LOG_FILE,LLAMA_LOG_FILE", g, Kind::value, "F",

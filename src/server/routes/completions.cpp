@@ -6,6 +6,7 @@
 #include "engine/front/prompt.h"
 #include "server/answer_form.h"
 #include "server/generation.h"
+#include "server/infill.h"
 
 namespace mlxcel {
 namespace {
@@ -211,6 +212,13 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
   std::vector<Prepared> prompts;
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     prompts.push_back(prepare(*engine, request.prompts[p]));
+    if (request.suffix) {
+      if (!can_infill(*engine->tokenizer()))
+        fail_param("suffix", "suffix: this model's vocabulary has no fill-in-the-middle tokens");
+      if (row.prompt_logprobs) fail_param("suffix", "suffix: not together with echo and logprobs");
+      prompts.back().tokens = infill_tokens(*engine->tokenizer(), prompts.back().text, *request.suffix,
+                                            service.options().suffix_first);
+    }
     Request one = row;
     one.prompt = prompts.back().tokens;
     fit_window(one, engine->context(), request.prompt_paths[p]);

@@ -3,6 +3,7 @@
 
 #include "api/ollama/ollama.h"
 #include "server/chat_job.h"
+#include "server/infill.h"
 #include "server/model_pool.h"
 
 namespace mlxcel {
@@ -145,8 +146,8 @@ void check_request(const Service& service, const Engine& engine, const ollama::R
     fail_param("options.num_ctx", "options.num_ctx: {} exceeds the window of {} tokens that each slot has",
                request.num_ctx, engine.context());
   }
-  if (request.suffix) {
-    fail_param("suffix", "suffix: not supported yet");
+  if (request.suffix && !can_infill(*engine.tokenizer())) {
+    fail_param("suffix", "suffix: this model's vocabulary has no fill-in-the-middle tokens");
   }
 }
 
@@ -161,7 +162,13 @@ void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, boo
     service.home()->keep_alive(service.options().model_id, *request.keep_alive);
   if (request.empty) return answer_empty(service, exchange, request, chat);
   ChatPrompt prompt;
-  if (!chat && (request.raw || !service.chat_template())) {
+  if (request.suffix) {
+    const auto& tokenizer = *engine->tokenizer();
+    prompt.prompt.tokens =
+        infill_tokens(tokenizer, request.prompt, *request.suffix, service.options().suffix_first);
+    prompt.format = reply_format("");
+    request.reasoning_format = "none";
+  } else if (!chat && (request.raw || !service.chat_template())) {
     prompt.prompt = prepare_raw(*engine->tokenizer(), request.prompt);
     prompt.format = reply_format("");
     if (request.raw) request.reasoning_format = "none";
