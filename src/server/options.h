@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "sample/params.h"
-#include "text/language_bias.h"
 
 namespace mlxcel {
 
@@ -82,7 +81,6 @@ struct ServiceOptions {
   std::string store_root;   // of models on disk, for lists; empty: the usual place
   std::string mlx_version;  // for metrics
   SamplingFlags sampling;
-  std::optional<LanguageBias> language_bias;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings
   int predict = -1;                          // default output cap
   int ping_seconds = 30;

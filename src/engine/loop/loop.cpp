@@ -6,6 +6,7 @@
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/loop/pattern.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -18,6 +19,7 @@ constexpr size_t kLeastCacheBytes = size_t{64} << 20;
 constexpr int kEmbedTokens = 2048;  // tokens of one step of embedding inputs, when prefill_chunk is 0
 
 EngineOptions checked(EngineOptions o) {
+  if (!o.language_bias.languages.empty()) check(o.language_bias);
   o.progress = nullptr;  // belongs to the load, whose caller may be gone
   if (o.parallel < 1 || o.parallel > kMaxParallel)
     fail_param("parallel", "parallel: expected 1 to {} sequences, found {}", kMaxParallel, o.parallel);
@@ -34,6 +36,13 @@ EngineOptions checked(EngineOptions o) {
   if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
     fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
                o.draft_tokens);
+  if (o.prompt_lookup_max_batch < 1)
+    fail_param("prompt-lookup-max-batch", "prompt-lookup-max-batch: expected 1 or more, found {}",
+               o.prompt_lookup_max_batch);
+  if (!(o.draft_p_min >= 0.0f && o.draft_p_min <= 1.0f))
+    fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
+  if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
+    fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
   if (!o.prompt_cache_dir.empty())
     fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
   if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
@@ -59,6 +68,7 @@ Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
     : options_(checked(options)),
       eos_(std::move(eos)),
       fail_step_(FailStep::from_environment()),
+      loops_(loop_detection_from_environment()),
       pace_(options.step_token_budget, options.max_token_gap_ms) {}
 
 Loop::~Loop() = default;
@@ -73,6 +83,8 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
+    if (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp)
+      fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
         *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
   } else {
@@ -80,6 +92,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
     make_store(checkpoint);
+    make_drafter();
   }
   if (options_.warmup) warm_up();
   publish();
@@ -150,6 +163,7 @@ void Loop::warm_up() {
 void Loop::close() {
   stop("the engine was closed");
   drop_done();
+  drafter_.reset();
   embedder_.reset();
   cache_.reset();
   store_.reset();
@@ -321,6 +335,7 @@ void Loop::fail_sequence(Sequence& sequence, const Error& error) {
 
 void Loop::drop_done() {
   size_t count = std::erase_if(running_, [](const auto& s) { return s->done; });
+  if (count > 0 && drafter_ && running_.empty()) drafter_->keep_only({});
   count += std::erase_if(waiting_, [](const auto& s) { return s->done; });
   if (count > 0) left(count);
 }

@@ -6,12 +6,14 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
 #include "engine/loop/gate.h"
 #include "engine/loop/speculation.h"
+#include "nn/adapter.h"
 #include "state/store.h"
 
 namespace mlxcel {
@@ -22,6 +24,8 @@ struct Sequence {
   Sink sink;
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::optional<Sampler> sampler;
+  std::shared_ptr<const AdapterSet> adapters;  // none: the bare model
+  std::string adapter_key;                     // tells prefixes of other sets apart
   std::optional<Gate> gate;       // where the answer is constrained
   std::vector<TokenId> tokens;    // prompt, then what was generated
   std::optional<RowState> state;  // holds the first state->length() of them; none while waiting
