@@ -1,5 +1,5 @@
-// An answer as it streams to stdout: Markdown coloured and thoughts dimmed on a terminal, the plain bytes elsewhere.
-// Owner: one per answer. Thread: any one.
+// An answer as it streams to stdout: Markdown coloured and thoughts dimmed on a terminal, the plain bytes
+// elsewhere. Owner: one per answer. Thread: any one.
 #pragma once
 
 #include <string>

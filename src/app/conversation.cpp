@@ -142,12 +142,14 @@ TextEnd Conversation::write(const Prompt& prepared, const OnPiece& on_piece) {
     end.timings.generated_tokens = std::max(end.timings.generated_tokens, static_cast<int>(generated.size()));
     const int used = static_cast<int>(generated.size() - begun);
     const bool room = static_cast<int>(request.prompt.size()) + used + kSpare < engine_.context();
-    const bool more = room && (options_.max_tokens < 0 || static_cast<int>(generated.size()) < options_.max_tokens);
+    const bool more =
+        room && (options_.max_tokens < 0 || static_cast<int>(generated.size()) < options_.max_tokens);
     if (cut && more) {
       before = end.timings;
       request.sampling.seed = end.seed;
       if (request.max_tokens > 0) request.max_tokens -= used;
-      request.prompt.insert(request.prompt.end(), generated.begin() + static_cast<std::ptrdiff_t>(begun), generated.end());
+      request.prompt.insert(request.prompt.end(), generated.begin() + static_cast<std::ptrdiff_t>(begun),
+                            generated.end());
       continue;
     }
     if (cut) end.finish = "length";
@@ -170,8 +172,9 @@ std::string statistics_line(const TextEnd& end) {
 std::string speculation_line(const TextEnd& end) {
   const Timings& t = end.timings;
   const auto over = [](int part, int whole) { return whole > 0 ? static_cast<double>(part) / whole : 0.0; };
-  return fmt::format("[Prompt lookup] rounds={} proposed={} accepted={} acceptance_rate={:.3f} mean_accepted_len={:.2f}",
-                     t.draft_rounds, t.drafted, t.accepted, over(t.accepted, t.drafted), over(t.accepted, t.draft_rounds));
+  return fmt::format(
+      "[Prompt lookup] rounds={} proposed={} accepted={} acceptance_rate={:.3f} mean_accepted_len={:.2f}",
+      t.draft_rounds, t.drafted, t.accepted, over(t.accepted, t.drafted), over(t.accepted, t.draft_rounds));
 }
 
 }  // namespace mlxcel::app

@@ -23,7 +23,7 @@ struct TurnOptions {
   int max_tokens = -1;
   bool ignore_eos = false;
   std::vector<std::string> stops;
-  bool raw = false;  // --no-chat-template: the prompt as it is
+  bool raw = false;                                   // --no-chat-template: the prompt as it is
   std::shared_ptr<const ChatTemplate> chat_template;  // instead of the model's
   std::string template_kwargs;                        // JSON object, or empty
   std::shared_ptr<const Grammar> grammar;             // what the answer must look like

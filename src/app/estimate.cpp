@@ -53,10 +53,10 @@ Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype 
   const double base = static_cast<double>(e.weights + e.kv);
   e.headroom = factor > 1.0 ? static_cast<std::uintmax_t>(base * (factor - 1.0)) : 0;
   const std::uintmax_t hidden = static_cast<std::uintmax_t>(plan.info.hidden);
-  const std::uintmax_t inner = static_cast<std::uintmax_t>(
-      config.has("intermediate_size") && !config.is_array("intermediate_size")
-          ? config.get<int>("intermediate_size")
-          : 4 * plan.info.hidden);
+  const std::uintmax_t inner =
+      static_cast<std::uintmax_t>(config.has("intermediate_size") && !config.is_array("intermediate_size")
+                                      ? config.get<int>("intermediate_size")
+                                      : 4 * plan.info.hidden);
   const std::uintmax_t pass = chunk == 0 ? tokens : std::min(tokens, chunk);
   e.activation = static_cast<std::uintmax_t>(environment_number("MLXCEL_ACTIVATION_MULT", 3.0) *
                                              static_cast<double>(batch * pass * (hidden + inner) * 2)) +
@@ -70,11 +70,12 @@ Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype 
   return e;
 }
 
-std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax_t tokens, std::uintmax_t batch) {
+std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax_t tokens,
+                          std::uintmax_t batch) {
   std::string text = fmt::format("weights      {}, {}\n", plan.info.weights_label, human_bytes(e.weights));
   if (!plan.layout.kv().empty())
-    text += fmt::format("KV cache     {} for {} x {} tokens ({} bytes a token)\n", human_bytes(e.kv), batch, tokens,
-                        e.kv_per_token);
+    text += fmt::format("KV cache     {} for {} x {} tokens ({} bytes a token)\n", human_bytes(e.kv), batch,
+                        tokens, e.kv_per_token);
   if (!plan.layout.recurrent().empty())
     text += fmt::format("state        {} a sequence\n", human_bytes(plan.layout.recurrent_bytes()));
   text += fmt::format("activation   {}\nheadroom     {}\nin flight    {}\ntotal        {}\navailable    {}\n",
@@ -90,12 +91,14 @@ void preflight(const ModelFlags& flags, const std::filesystem::path& model, int 
   const int own = plan.info.max_positions > 0 ? plan.info.max_positions : 4096;
   const auto window = static_cast<std::uintmax_t>(flags.context > 0 ? flags.context : own);
   const auto batch = static_cast<std::uintmax_t>(rows);
-  const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, flags.kv_cache_mode), window, batch,
-                                     static_cast<std::uintmax_t>(flags.prefill_chunk));
+  const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, flags.kv_cache_mode), window,
+                                     batch, static_cast<std::uintmax_t>(flags.prefill_chunk));
   fmt::print(stderr, "{}", estimate_text(plan, e, window, batch));
   if (!e.fits && !flags.force)
-    fail(ErrorKind::out_of_memory, "{}: needs {}, {} are available; a smaller --ctx-size may fit, --force tries it "
-         "all the same", model.filename().string(), human_bytes(e.total), human_bytes(e.budget));
+    fail(ErrorKind::out_of_memory,
+         "{}: needs {}, {} are available; a smaller --ctx-size may fit, --force tries it "
+         "all the same",
+         model.filename().string(), human_bytes(e.total), human_bytes(e.budget));
 }
 
 }  // namespace mlxcel::app

@@ -18,8 +18,8 @@ struct Estimate {
 };
 
 /// `tokens` per sequence, `batch` sequences; `chunk`: prompt tokens of one pass.
-Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype, std::uintmax_t tokens,
-                         std::uintmax_t batch, std::uintmax_t chunk);
+Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype,
+                         std::uintmax_t tokens, std::uintmax_t batch, std::uintmax_t chunk);
 
 /// What `fp16` (or f32) means for this checkpoint.
 mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode);
@@ -28,7 +28,8 @@ mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode);
 std::string estimate_text(const ModelPlan& plan, const Estimate& estimate, std::uintmax_t tokens,
                           std::uintmax_t batch);
 
-/// --estimate-memory: prints what `rows` sequences of this model would need; over budget is out_of_memory unless
+/// --estimate-memory: prints what `rows` sequences of this model would need; over budget is out_of_memory
+/// unless
 /// --force.
 void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows);
 

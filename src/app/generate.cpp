@@ -53,14 +53,16 @@ void print_profile(const Engine& engine, const TextEnd& end) {
   const EngineStats stats = engine.stats();
   const double total = stats.prompt_seconds + stats.decode_seconds;
   fmt::print(stderr,
-             "profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} tokens, {:.2f} "
+             "profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} "
+             "tokens, {:.2f} "
              "ms each), {} steps; kernels {:.1f} % of the steps' time, the rest between them\n",
              t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens, t.decode_ms, t.generated_tokens,
              t.generated_tokens > 0 ? t.decode_ms / t.generated_tokens : 0.0, stats.steps,
              total > 0 ? 100 * stats.kernel_seconds / total : 0.0);
 }
 
-int answer_once(Engine& engine, Conversation& conversation, const GenerateFlags& flags, const std::string& prompt) {
+int answer_once(Engine& engine, Conversation& conversation, const GenerateFlags& flags,
+                const std::string& prompt) {
   const Interrupt interrupt;
   AnswerPrinter printer(flags.show_reasoning);
   const TextEnd end = conversation.answer(prompt, [&](const std::string& piece, bool thought) {
@@ -107,16 +109,21 @@ TurnOptions turn_options(const GenerateFlags& flags, const Engine& engine) {
   turn.budget_message = unescaped(service.reasoning_budget_message);
   if (!service.chat_template.empty()) {
     const Tokenizer& tokenizer = *engine.tokenizer();
-    const auto text = [&](std::optional<TokenId> id) { return id ? tokenizer.token_text(*id) : std::string(); };
-    turn.chat_template = ChatTemplate::from_text(service.chat_template, text(tokenizer.bos()), text(tokenizer.eos()));
+    const auto text = [&](std::optional<TokenId> id) {
+      return id ? tokenizer.token_text(*id) : std::string();
+    };
+    turn.chat_template =
+        ChatTemplate::from_text(service.chat_template, text(tokenizer.bos()), text(tokenizer.eos()));
   }
   return turn;
 }
 
 void refuse_media(const GenerateFlags& flags, const Engine& engine) {
-  for (const auto& [paths, flag] : {std::pair{&flags.images, "--image"}, {&flags.sounds, "--audio"}, {&flags.videos, "--video"}})
+  for (const auto& [paths, flag] :
+       {std::pair{&flags.images, "--image"}, {&flags.sounds, "--audio"}, {&flags.videos, "--video"}})
     if (!paths->empty())
-      fail(ErrorKind::unsupported, "{}: {} is a model of text and takes no such file", flag, engine.info().model_type);
+      fail(ErrorKind::unsupported, "{}: {} is a model of text and takes no such file", flag,
+           engine.info().model_type);
 }
 
 int command(Door door, int argc, char** argv) {
@@ -152,10 +159,11 @@ int command(Door door, int argc, char** argv) {
   Conversation conversation(*engine, turn);
   if (!flags.system.empty()) conversation.set_system(flags.system);
   if (conversation.without_template())
-    fmt::print(stderr,
-               "warning: this model has no chat template and is probably a base model ({}); turns are built as "
-               "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
-               base_model_hint(engine->info().family));
+    fmt::print(
+        stderr,
+        "warning: this model has no chat template and is probably a base model ({}); turns are built as "
+        "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
+        base_model_hint(engine->info().family));
   if (prompt) return answer_once(*engine, conversation, flags, *prompt);
   return run_repl(*engine, conversation, flags);
 }

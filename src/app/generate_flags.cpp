@@ -41,15 +41,20 @@ std::string read_file(const std::string& path) {
 void add_prompt_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags, Door door) {
   const char* group = "Prompt";
   if (door != Door::chat) {
-    app.add_option("-p,--prompt", flags.prompt, "the prompt; - reads it from stdin")->type_name("TEXT")->group(group);
+    app.add_option("-p,--prompt", flags.prompt, "the prompt; - reads it from stdin")
+        ->type_name("TEXT")
+        ->group(group);
     app.add_option("-f,--file", flags.file, "a file with the prompt; with -p the file comes first")
         ->type_name("PATH")
         ->group(group);
     app.add_flag("--json", flags.json, "one JSON object instead of text")->group("Output");
   }
-  app.add_option("--system,--system-prompt,--sys", flags.system, "system message")->type_name("TEXT")->group(group);
-  app.add_option("-n,--max-tokens,--n-predict", flags.max_tokens,
-                 "at most this many tokens; -1: to the end token or a full window; 0: evaluate the prompt only")
+  app.add_option("--system,--system-prompt,--sys", flags.system, "system message")
+      ->type_name("TEXT")
+      ->group(group);
+  app.add_option(
+         "-n,--max-tokens,--n-predict", flags.max_tokens,
+         "at most this many tokens; -1: to the end token or a full window; 0: evaluate the prompt only")
       ->type_name("N")
       ->capture_default_str()
       ->group(group);
@@ -59,7 +64,10 @@ void add_prompt_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags, 
                      {"--chat-template-file"},
                      {"--chat-template-kwargs", "variables for the template, a JSON object"}});
   const auto media = [&](const char* name, std::vector<std::string>& paths) {
-    app.add_option(name, paths, "a file for models that take one; repeatable")->type_name("PATH")->take_all()->group("Media");
+    app.add_option(name, paths, "a file for models that take one; repeatable")
+        ->type_name("PATH")
+        ->take_all()
+        ->group("Media");
   };
   media("--image", flags.images);
   media("--audio", flags.sounds);
@@ -68,34 +76,55 @@ void add_prompt_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags, 
 
 void add_reasoning_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) {
   const char* group = "Reasoning";
-  shared.add(group, {{"--reasoning", "let the model think before it answers; auto (default): as its template has it"},
+  shared.add(group, {{"--reasoning",
+                      "let the model think before it answers; auto (default): as its template has it"},
                      {"--reasoning-effort", "how much, in the template's words; none: not at all"},
                      {"--reasoning-budget"},
                      {"--reasoning-budget-message"}});
-  app.add_flag("--show-reasoning", flags.show_reasoning, "print the thoughts too (dimmed on a terminal)")->group(group);
+  app.add_flag("--show-reasoning", flags.show_reasoning, "print the thoughts too (dimmed on a terminal)")
+      ->group(group);
 }
 
 void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) {
-  shared.add("Run time", {{"--ctx-size", "context window in tokens; 0 (default): the model's"},
-                          {"--kv-cache-mode"},
-                          {"--threads", "worker threads; 0 (default): the cores this process may use"},
-                          {"--cpu-precision"},
-                          {"--prefill-chunk-size", "prompt tokens per pass (2048); 0: one pass", "--prefill-chunk-size"},
-                          {"--no-warmup", "leave out the warm-up pass", "!--no-warmup"}});
+  shared.add("Run time",
+             {{"--ctx-size", "context window in tokens; 0 (default): the model's"},
+              {"--kv-cache-mode"},
+              {"--threads", "worker threads; 0 (default): the cores this process may use"},
+              {"--cpu-precision"},
+              {"--prefill-chunk-size", "prompt tokens per pass (2048); 0: one pass", "--prefill-chunk-size"},
+              {"--no-warmup", "leave out the warm-up pass", "!--no-warmup"}});
   const char* group = "Drafting (answers do not change)";
-  app.add_flag("--prompt-lookup", flags.prompt_lookup, "draft from what prompt and answer repeat")->group(group);
+  app.add_flag("--prompt-lookup", flags.prompt_lookup, "draft from what prompt and answer repeat")
+      ->group(group);
   shared.add(group, {{"--draft-kind"}, {"--draft-max"}});
   shared.add("Loading", {{"--surgery"}, {"--estimate-memory"}, {"--force"}});
-  app.add_flag("--recommend-quant", flags.recommend, "advice on quantisation and KV mode from config.json, then exit")
+  app.add_flag("--recommend-quant", flags.recommend,
+               "advice on quantisation and KV mode from config.json, then exit")
       ->group("Loading");
-  shared.add("Positions (RoPE)",
-             {{"--rope-scaling"}, {"--rope-scale"}, {"--rope-freq-base"}, {"--rope-freq-scale"}, {"--yarn-orig-ctx"},
-              {"--yarn-ext-factor"}, {"--yarn-attn-factor"}, {"--yarn-beta-slow"}, {"--yarn-beta-fast"}});
+  shared.add("Positions (RoPE)", {{"--rope-scaling"},
+                                  {"--rope-scale"},
+                                  {"--rope-freq-base"},
+                                  {"--rope-freq-scale"},
+                                  {"--yarn-orig-ctx"},
+                                  {"--yarn-ext-factor"},
+                                  {"--yarn-attn-factor"},
+                                  {"--yarn-beta-slow"},
+                                  {"--yarn-beta-fast"}});
   // Known, and answered with what they wait for.
-  shared.add("", {{"--tp-size"}, {"--tp-moe-mode"}, {"--tp-embedding-mode"}, {"--tp-lm-head-mode"}, {"--pp-size"},
-                  {"--pp-layers"}, {"--pp-micro-batch-size"}, {"--max-denoising-steps"}, {"--diffusion-sampler"},
-                  {"--diffusion-threshold"}, {"--diffusion-min-canvas-length"}, {"--diffusion-max-canvas-length"},
-                  {"--diffusion-full-canvas"}, {"--max-kv-size"}});
+  shared.add("", {{"--tp-size"},
+                  {"--tp-moe-mode"},
+                  {"--tp-embedding-mode"},
+                  {"--tp-lm-head-mode"},
+                  {"--pp-size"},
+                  {"--pp-layers"},
+                  {"--pp-micro-batch-size"},
+                  {"--max-denoising-steps"},
+                  {"--diffusion-sampler"},
+                  {"--diffusion-threshold"},
+                  {"--diffusion-min-canvas-length"},
+                  {"--diffusion-max-canvas-length"},
+                  {"--diffusion-full-canvas"},
+                  {"--max-kv-size"}});
 }
 
 void check_template_flags(GenerateFlags& flags) {
@@ -104,7 +133,8 @@ void check_template_flags(GenerateFlags& flags) {
   if (!service.chat_template.empty() && !file.empty())
     throw UsageError("--chat-template and --chat-template-file: give one of them");
   const bool any = !service.chat_template.empty() || !file.empty() || !service.chat_template_kwargs.empty();
-  if (any && flags.no_template) throw UsageError("--no-chat-template leaves out what --chat-template* change");
+  if (any && flags.no_template)
+    throw UsageError("--no-chat-template leaves out what --chat-template* change");
   if (flags.no_template && !flags.system.empty())
     throw UsageError("--system needs the chat template; --no-chat-template leaves it out");
   if (flags.no_template && (!flags.state.serve.template_variables.empty() || service.reasoning_budget >= 0))
@@ -112,7 +142,8 @@ void check_template_flags(GenerateFlags& flags) {
   if (!file.empty()) service.chat_template = text_file(file, "--chat-template-file", size_t{1} << 20);
   if (!service.chat_template_kwargs.empty() &&
       !nlohmann::json::parse(service.chat_template_kwargs, nullptr, false).is_object())
-    throw UsageError("--chat-template-kwargs: expected a JSON object, for example {\"enable_thinking\": false}");
+    throw UsageError(
+        "--chat-template-kwargs: expected a JSON object, for example {\"enable_thinking\": false}");
   merge_variables(flags.state.serve);
 }
 
@@ -160,11 +191,11 @@ GenerateFlags parse_generate_flags(Door door, int argc, char** argv) {
   GenerateFlags flags;
   CLI::App app(door == Door::chat ? "Chat in the terminal." : "Answer a prompt, or chat when none is given.",
                fmt::format("mlxcel {}", to_string(door)));
-  configure(app, door == Door::run
-                     ? "  mlxcel run -p \"What is the capital of France?\"\n"
-                       "  mlxcel run owner/name            chat with another model\n"
-                       "  git diff | mlxcel run --system \"Summarise this change.\"\n"
-                       "  mlxcel run -p \"Three colours\" -j '{\"type\": \"array\", \"items\": {\"type\": \"string\"}}'\n"
+  configure(app, door == Door::run ? "  mlxcel run -p \"What is the capital of France?\"\n"
+                                     "  mlxcel run owner/name            chat with another model\n"
+                                     "  git diff | mlxcel run --system \"Summarise this change.\"\n"
+                                     "  mlxcel run -p \"Three colours\" -j '{\"type\": \"array\", \"items\": "
+                                     "{\"type\": \"string\"}}'\n"
                  : door == Door::generate
                      ? "  mlxcel generate -m ./model -p \"Once upon a time\" --no-chat-template -n 64\n"
                        "  mlxcel generate -m model.gguf -f prompt.txt --json\n"

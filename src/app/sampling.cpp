@@ -18,7 +18,8 @@ constexpr size_t kMostGrammar = size_t{1} << 20;
 constexpr std::array kRows = std::to_array<SharedFlag>({
     {"--temp", "0: greedy (default: the checkpoint's, else 0)"},
     {"--top-k", "keep the k likeliest tokens; 0: off (default: the checkpoint's, else 0)"},
-    {"--top-p", "keep the likeliest tokens up to this probability; 1: off (default: the checkpoint's, else 1)"},
+    {"--top-p",
+     "keep the likeliest tokens up to this probability; 1: off (default: the checkpoint's, else 1)"},
     {"--min-p", "drop tokens below this share of the best one; 0: off (0)"},
     {"--typical"},
     {"--top-nsigma"},
@@ -67,8 +68,10 @@ void add_sampling_flags(SharedFlags& flags) {
 
 bool set_sampling(FlagState& state, const std::string& key, const std::string& value) {
   const Flag* row = find_flag(flag_name(key));
-  const bool ours = row && row->kind != Flag::Kind::toggle && std::string_view(row->names).find("lang-bias") == std::string_view::npos &&
-                    std::any_of(kRows.begin(), kRows.end(), [&](const SharedFlag& known) { return find_flag(known.name) == row; });
+  const bool ours = row && row->kind != Flag::Kind::toggle &&
+                    std::string_view(row->names).find("lang-bias") == std::string_view::npos &&
+                    std::any_of(kRows.begin(), kRows.end(),
+                                [&](const SharedFlag& known) { return find_flag(known.name) == row; });
   if (ours) row->apply(state, *row, value);
   return ours;
 }
@@ -119,12 +122,18 @@ SamplingParams sampling_params(const FlagState& state, const Config& generation_
 void add_grammar_flags(CLI::App& app, GrammarFlags& flags) {
   const char* group = "What the answer must look like";
   app.add_option("--grammar", flags.grammar, "a grammar (GBNF)")->type_name("TEXT")->group(group);
-  app.add_option("--grammar-file", flags.grammar_file, "the same from a file")->type_name("FILE")->group(group);
-  app.add_option("-j,--json-schema", flags.json_schema, "a JSON schema; {} for any value")->type_name("JSON")->group(group);
+  app.add_option("--grammar-file", flags.grammar_file, "the same from a file")
+      ->type_name("FILE")
+      ->group(group);
+  app.add_option("-j,--json-schema", flags.json_schema, "a JSON schema; {} for any value")
+      ->type_name("JSON")
+      ->group(group);
   app.add_option("--json-schema-file", flags.json_schema_file, "the same from a file (also -jf)")
       ->type_name("FILE")
       ->group(group);
-  app.add_option("--regex", flags.regex, "a regular expression, for the whole answer")->type_name("PATTERN")->group(group);
+  app.add_option("--regex", flags.regex, "a regular expression, for the whole answer")
+      ->type_name("PATTERN")
+      ->group(group);
 }
 
 std::optional<Constraint> constraint_of(const GrammarFlags& flags) {

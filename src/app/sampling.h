@@ -1,5 +1,5 @@
-// How the command line draws tokens: greedy unless the checkpoint or a flag says otherwise; and what an answer
-// must look like. Thread: main. Failure: UsageError naming the flag.
+// How the command line draws tokens: greedy unless the checkpoint or a flag says otherwise; and what an
+// answer must look like. Thread: main. Failure: UsageError naming the flag.
 #pragma once
 
 #include <optional>

@@ -20,7 +20,7 @@ struct FlagInfo {
   std::string fallback;                    // default, as help shows it
   std::string group, about;
   std::vector<std::string> choices;
-  std::string status = "supported";        // inert, refused
+  std::string status = "supported";  // inert, refused
   bool hidden = false;
 };
 

@@ -278,7 +278,9 @@ TEST_F(OpenCheckpoint, GgufGemma3NormsLoseTheOne) {
 
 TEST_F(OpenCheckpoint, GgufGranitesMultipliersAndRows) {
   Gguf f = llama("granite");
-  f.number("granite.attention.scale", 0.25f).number("granite.embedding_scale", 12).number("granite.logit_scale", 8);
+  f.number("granite.attention.scale", 0.25f)
+      .number("granite.embedding_scale", 12)
+      .number("granite.logit_scale", 8);
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes()));
   EXPECT_EQ(c.config.get<float>("attention_multiplier"), 0.25f);
   EXPECT_EQ(c.config.get<float>("embedding_multiplier"), 12);
@@ -311,11 +313,14 @@ TEST_F(OpenCheckpoint, GgufPhi3HasTwoListsOfFactors) {
   Gguf half = f;
   half.tensor("token_embd.weight", 0, {8, 16}, floats(128));
   refuse(folder.put("m.gguf", half.bytes()), ErrorKind::bad_checkpoint, {"rope_factors_short.weight"});
-  f.tensor("token_embd.weight", 0, {8, 16}, floats(128)).tensor("rope_factors_short.weight", 0, {2}, floats(2, 1));
+  f.tensor("token_embd.weight", 0, {8, 16}, floats(128))
+      .tensor("rope_factors_short.weight", 0, {2}, floats(2, 1));
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
   EXPECT_EQ(c.config.get<int>("original_max_position_embeddings"), 32);
-  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("long_factor"), (std::vector<float>{3, 4}));
-  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("short_factor"), (std::vector<float>{1, 2}));
+  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("long_factor"),
+            (std::vector<float>{3, 4}));
+  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("short_factor"),
+            (std::vector<float>{1, 2}));
   EXPECT_EQ(c.config.child("rope_scaling").get<float>("attention_factor"), 1.5f);
   EXPECT_EQ(c.source->find("model.layers.0.self_attn.qkv_proj.weight")->shape, Shape({16, 8}));
 }
@@ -325,13 +330,15 @@ TEST_F(OpenCheckpoint, GgufLayerNormFamiliesNeedTheirEpsilon) {
   f.number("command-r.logit_scale", 0.0625f);
   with_tensors(f);
   Gguf whole = f;
-  refuse(folder.put("m.gguf", f.bytes()), ErrorKind::bad_checkpoint, {"command-r.attention.layer_norm_epsilon"});
+  refuse(folder.put("m.gguf", f.bytes()), ErrorKind::bad_checkpoint,
+         {"command-r.attention.layer_norm_epsilon"});
   whole.number("command-r.attention.layer_norm_epsilon", 1e-5f);
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", whole.bytes()));
   EXPECT_EQ(c.config.get<std::string>("model_type"), "cohere");
   EXPECT_EQ(c.config.get<float>("layer_norm_eps"), 1e-5f);
   EXPECT_FALSE(c.config.get<bool>("use_qk_norm"));
-  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8], 8);  // as published
+  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8],
+            8);  // as published
 }
 
 TEST_F(OpenCheckpoint, GgufOlmo2WithAWindowIsOlmo3) {
@@ -343,7 +350,8 @@ TEST_F(OpenCheckpoint, GgufOlmo2WithAWindowIsOlmo3) {
   f.integer("olmo2.attention.sliding_window", 16);
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes()));
   EXPECT_EQ(c.config.get<std::string>("model_type"), "olmo3");
-  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"), (std::vector<std::string>{"sliding_attention"}));
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"sliding_attention"}));
 }
 
 TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {

@@ -67,9 +67,10 @@ Checkpoint open_drafter(const std::filesystem::path& path, const Tokenizer& targ
   // Some tables are padded at the end.
   for (TokenId id = 0; id < shared; ++id)
     if (own->token_text(id) != target.token_text(id))
-      fail_param("model-draft",
-                 "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
-                 path.string(), id, own->token_text(id), target.token_text(id));
+      fail_param(
+          "model-draft",
+          "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
+          path.string(), id, own->token_text(id), target.token_text(id));
   return checkpoint;
 }
 
@@ -88,7 +89,8 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   return begin(std::move(impl), make, options);
 }
 
-std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl, const std::function<std::unique_ptr<Model>()>& make,
+std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl,
+                                      const std::function<std::unique_ptr<Model>()>& make,
                                       const EngineOptions& options) {
   impl->fused = options.fuse_adapters && !options.adapters.empty();
   impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
@@ -105,7 +107,8 @@ std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl, const std::fun
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::function<void(Checkpoint&)>& edit) {
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
+                                     const std::function<void(Checkpoint&)>& edit) {
   auto impl = std::make_unique<Impl>();
   impl->checkpoint = open_checkpoint(options.model);
   if (edit) edit(impl->checkpoint);
@@ -121,15 +124,16 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::fu
       throw;
     }
   });
-  LoadOptions load{.progress = [&](size_t done, size_t total) {
-                     if (wordless) fail(ErrorKind::cancelled, "the vocabulary could not be read");
-                     if (options.progress) options.progress(done, total);
-                   },
-                   .fuse = {}};
+  const auto progress = [&](size_t done, size_t total) {
+    if (wordless) fail(ErrorKind::cancelled, "the vocabulary could not be read");
+    if (options.progress) options.progress(done, total);
+  };
+  LoadOptions load{.progress = progress, .fuse = {}};
   if (options.fuse_adapters)
     for (const AdapterSource& one : options.adapters) {
       check_scale("scale", one.scale);
-      if (one.scale != 0.0f && options.adapters_apply) load.fuse.push_back({AdapterFiles::read(one.path), one.scale});
+      if (one.scale != 0.0f && options.adapters_apply)
+        load.fuse.push_back({AdapterFiles::read(one.path), one.scale});
     }
   std::unique_ptr<Model> model;
   try {
@@ -139,11 +143,12 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options, const std::fu
     throw;
   }
   words.get();
-  const auto make = [&] { return std::move(model); };
-  if (options.draft_model.empty()) return begin(std::move(impl), make, options);
-  EngineOptions with_drafter = options;
-  with_drafter.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] { return load_model(draft); };
-  return begin(std::move(impl), make, with_drafter);
+  EngineOptions complete = options;
+  if (!options.draft_model.empty())
+    complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] {
+      return load_model(draft);
+    };
+  return begin(std::move(impl), [&] { return std::move(model); }, complete);
 }
 
 Engine::~Engine() {

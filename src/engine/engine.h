@@ -57,15 +57,24 @@ struct EngineOptions {
   int prefill_chunk = 2048;            // prompt tokens per step; 0: whole prompts
   int step_token_budget = 0;           // tokens of a step while rows decode; 0: learned from max_token_gap_ms
   int max_token_gap_ms = 100;          // what a learned budget keeps a step under
+  int prefill_interval = 1;            // while rows decode, every so many steps may hold parts of prompts
   size_t max_queue = 256;              // waiting requests; beyond: Busy
-  std::string kv_cache_mode = "fp16";  // fp16, f32 (tests)
+  std::string kv_cache_mode = "fp16";  // a name of state/kv_mode.h
+  int kv_boundary_values = 2;          // turbo modes: so many layers at either end keep 16-bit values
+  bool kv_skip_last_layer = true;      // coded modes: the last layer keeps 16 bits
   size_t max_kv_tokens = 0;            // pages for that many tokens over all sequences; 0: as memory allows
-  bool prompt_cache = true;            // keep what was evaluated for prompts that begin alike
+  size_t kv_budget_bytes = 0;          // what pages may take at most; 0: as memory allows
+  size_t memory_limit = 0;     // what this process may hold when it takes a request in; 0: what there is
+  double kv_watermark = 0.01;  // share of the pages that stays free when a request joins running rows
+  bool preemption = false;     // rows of strictly lower priority may be put back in the queue
+  bool prompt_cache = true;    // keep what was evaluated for prompts that begin alike
   size_t prompt_cache_bytes =
       0;  // keys, values and states kept; 0: 2 GiB, or a quarter of the memory available
   std::filesystem::path prompt_cache_dir = {};  // also keep them here, across restarts; empty: nowhere
-  size_t prompt_cache_disk_bytes = size_t{8} << 30;
-  size_t max_per_key = 0;  // running requests of one key while others wait; 0: any number
+  size_t prompt_cache_disk_bytes = size_t{10} << 30;
+  double prompt_cache_disk_ttl_s = 0;  // entries not used for so long go; 0: they stay
+  std::string weight_edits = {};       // what was done to the weights beyond their files (surgery)
+  size_t max_per_key = 0;              // running requests of one key while others wait; 0: any number
   // Speculation: answers do not change, whatever is drafted.
   bool prompt_lookup = false;              // draft from what prompt and answer repeat
   int prompt_lookup_max_batch = 2;         // rows that decode at once, beyond which nothing is looked up
@@ -189,8 +198,8 @@ struct EngineStats {  // a copy, consistent, cheap
 
 class Engine {
  public:
-  /// Opens, loads and warms the model; returns when it can answer. `edit`: what is done to the checkpoint between
-  /// opening and loading. Errors as load_model's.
+  /// Opens, loads and warms the model; returns when it can answer. `edit`: what is done to the checkpoint
+  /// between opening and loading. Errors as load_model's.
   static std::unique_ptr<Engine> load(const EngineOptions& options,
                                       const std::function<void(Checkpoint&)>& edit = nullptr);
   /// An engine over a model made by `make` on the model thread, for tests. Tokenizer and template may be
@@ -246,7 +255,8 @@ class Engine {
  private:
   struct Impl;
   explicit Engine(std::unique_ptr<Impl> impl);
-  static std::unique_ptr<Engine> begin(std::unique_ptr<Impl> impl, const std::function<std::unique_ptr<Model>()>& make,
+  static std::unique_ptr<Engine> begin(std::unique_ptr<Impl> impl,
+                                       const std::function<std::unique_ptr<Model>()>& make,
                                        const EngineOptions& options);
   std::unique_ptr<Impl> impl_;
 };

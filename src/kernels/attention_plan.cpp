@@ -18,21 +18,6 @@ constexpr size_t kAlign = 16;  // floats: a cache line
 
 size_t up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-const AttentionBodies& bodies() {
-  switch (isa()) {
-    case Isa::generic:
-      return kAttentionGeneric;
-    case Isa::avx2:
-      return kAttentionAvx2;
-    case Isa::avx512:
-      return kAttentionAvx512;
-    case Isa::neon:
-    case Isa::i8mm:
-      return kAttentionNeon;
-  }
-  return kAttentionGeneric;
-}
-
 /// One tile and the segments it meets.
 struct Unit {
   AttentionTile tile;
@@ -49,7 +34,7 @@ class Attentions::Plan final : public PhaseWork {
  public:
   void set(const AttentionCall& call, int rows, const HeadTurn* turn) {
     call_ = call;
-    bodies_ = &bodies();
+    bodies_ = &attention_bodies();
     turning_ = turn != nullptr;
     if (turn) turn_ = *turn;
     width_ = WorkerPool::shared().width();
@@ -104,18 +89,26 @@ class Attentions::Plan final : public PhaseWork {
   enum Part { kAppend, kWhole, kSegment, kMerge };
 
   size_t state_floats(const AttentionTile& tile) const {
-    return up(static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(padded_ + 2),
-              kAlign);
+    return up(
+        static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(padded_ + 2),
+        kAlign);
   }
 
   size_t panel_floats(const AttentionTile& tile) const {
-    return up(static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(call_.key_dim),
-              kAlign);
+    return up(
+        static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(call_.key_dim),
+        kAlign);
   }
 
   int oldest_of(int position) const {
     if (call_.chunk > 0) return position - position % call_.chunk;
     return call_.window > 0 ? std::max(0, position - call_.window + 1) : 0;
+  }
+
+  /// The last key that a query at `position` sees.
+  int last_of(const AttentionRow& row, int position) const {
+    if (call_.block == 0) return position;
+    return std::min(position - position % call_.block + call_.block, row.position + row.count) - 1;
   }
 
   void plan(int rows) {
@@ -132,7 +125,7 @@ class Attentions::Plan final : public PhaseWork {
       // The last queries meet the most keys, so their tiles go first.
       for (int first = (row.count - 1) / queries * queries; first >= 0; first -= queries) {
         const int count = std::min(queries, row.count - first);
-        const int last = call_.two_way ? end - 1 : row.position + first + count - 1;
+        const int last = call_.two_way ? end - 1 : last_of(row, row.position + first + count - 1);
         const int oldest = call_.two_way ? 0 : oldest_of(row.position + first);
         keys += static_cast<long long>(last - oldest + 1) * count;
         for (int head = 0; head < call_.kv_heads; ++head) {
@@ -178,7 +171,8 @@ class Attentions::Plan final : public PhaseWork {
   /// kv heads [from, to) and their query heads, of the step's tokens [first, last).
   void turn(int first, int last, int from, int to) const {
     for (int t = first; t < last; ++t) {
-      const float* const angles = turn_.angles ? turn_.angles + static_cast<ptrdiff_t>(t) * 2 * turn_.half : nullptr;
+      const float* const angles =
+          turn_.angles ? turn_.angles + static_cast<ptrdiff_t>(t) * 2 * turn_.half : nullptr;
       float* const q = const_cast<float*>(call_.q) + t * call_.q_stride;
       float* const k = const_cast<float*>(call_.k) + t * call_.k_stride;
       turn_heads(q + from * group_ * call_.key_dim, (to - from) * group_, turn_.q_norm, angles);
@@ -251,6 +245,21 @@ class Attentions::Plan final : public PhaseWork {
   std::vector<Unit> units_;
   std::vector<std::pair<int, int>> tasks_;  // unit, segment; empty: whole units
 };
+
+const AttentionBodies& attention_bodies() {
+  switch (isa()) {
+    case Isa::generic:
+      return kAttentionGeneric;
+    case Isa::avx2:
+      return kAttentionAvx2;
+    case Isa::avx512:
+      return kAttentionAvx512;
+    case Isa::neon:
+    case Isa::i8mm:
+      return kAttentionNeon;
+  }
+  return kAttentionGeneric;
+}
 
 Attentions::Attentions() = default;
 Attentions::~Attentions() = default;

@@ -42,7 +42,9 @@ bool extended(PhaseList& list, const Norm& norm, const Part& part, const Norm& a
                     [&] { return list.norm(norm) && part.phases(list) && list.add(h, &after); });
 }
 
-array after_norm(const Norm& norm, const array& y) { return fault("norm after sublayer left out") ? y : norm(y); }
+array after_norm(const Norm& norm, const array& y) {
+  return fault("norm after sublayer left out") ? y : norm(y);
+}
 
 }  // namespace
 
@@ -124,7 +126,8 @@ float root_of_width(const Weights& w, int hidden) {
 
 void refuse_two_way(const Config& config) {
   if (config.get("use_bidirectional_attention", false))
-    fail(ErrorKind::unsupported, "{}: use_bidirectional_attention: two-way embedders of this family are not supported yet",
+    fail(ErrorKind::unsupported,
+         "{}: use_bidirectional_attention: two-way embedders of this family are not supported yet",
          config.where());
 }
 
@@ -159,7 +162,8 @@ NetworkFacts Decoder::facts() const {
           .hidden = dims_.hidden,
           .layers = static_cast<int>(blocks_.size()),
           .max_positions = dims_.max_positions,
-          .encoder = false};
+          .encoder = false,
+          .diffusion = diffusion_};
 }
 
 array Decoder::layers(Step& step) const {
@@ -172,7 +176,8 @@ array Decoder::layers(Step& step) const {
 
 void Decoder::layers(PhaseList& list) const {
   if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
-  if (embedding_norm_ && !fault("embedding norm left out")) outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
+  if (embedding_norm_ && !fault("embedding norm left out"))
+    outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
   if (positions_ && !list.add_lookup(*positions_))
     outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });
   for (const Block& block : blocks_) block.extend(list);
@@ -190,7 +195,8 @@ array Decoder::hidden(Step& step) const {
   if (!fusing()) return (*norm_)(layers(step));
   PhaseList list(step);
   layers(list);
-  return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take() : (*norm_)(list.take());
+  return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take()
+                                                                         : (*norm_)(list.take());
 }
 
 std::pair<array, array> Skeleton::logits_and_hidden(Step&) const {
@@ -216,8 +222,8 @@ array Decoder::logits(Step& step) const {
     PhaseList list(step);
     layers(list);
     if (!wanted.empty() && list.whole(PhaseList::kNone, [&] {
-          return list.norm(*norm_) && list.linear(head_, PhaseList::kNone, Activation::none,
-                                                  some ? wanted : std::vector<int>{});
+          return list.norm(*norm_) &&
+                 list.linear(head_, PhaseList::kNone, Activation::none, some ? wanted : std::vector<int>{});
         }))
       return capped(list.take());
     h = list.take();

@@ -80,7 +80,8 @@ ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFac
           .checkpoint_dtype = report.dtype,
           .weight_bytes = report.bytes_held,
           .parameters = report.parameters,
-          .warnings = report.warnings};
+          .warnings = report.warnings,
+          .diffusion = facts.diffusion};
 }
 
 /// Heads other than a language model's (rerankers) and drafters are named before their tensors confuse.

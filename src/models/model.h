@@ -10,6 +10,7 @@
 
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/checkpoint.h"
+#include "models/skeleton.h"
 #include "nn/weights.h"
 #include "state/step.h"
 #include "state/store.h"
@@ -29,6 +30,7 @@ struct ModelInfo {
   size_t weight_bytes = 0;                   // as held
   long long parameters = 0;
   std::vector<std::string> warnings;
+  Diffusion diffusion = {};  // text diffusion
 };
 
 class MtpHead;

@@ -16,12 +16,21 @@
 
 namespace mlxcel {
 
+/// Models that fill in blocks of masked tokens, which see each other, in place of one token after another.
+struct Diffusion {
+  int block = 0;           // tokens of a block; 0: the model writes one token after another
+  int mask = -1;           // the token that stands for one not known yet
+  float threshold = 0.9f;  // tokens surer than this are taken at once
+  int steps = 0;           // most rounds of a block; 0: one for each of its tokens
+};
+
 struct NetworkFacts {
   int vocab = 0;
   int hidden = 0;
   int layers = 0;
   int max_positions = 0;  // 0: unbounded or not named
   bool encoder = false;
+  Diffusion diffusion = {};
 };
 
 class Skeleton {

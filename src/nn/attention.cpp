@@ -32,10 +32,12 @@ Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions&
                                .key_dim = dims.head_dim,
                                .value_dim = dims.head_dim,
                                .window = window_of(options),
-                               .chunk = fault("chunk ignored") ? 0 : options.chunk})),
+                               .chunk = fault("chunk ignored") ? 0 : options.chunk,
+                               .block = fault("blocks seen one way") ? 0 : options.block})),
       scale_(options.scale > 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(dims.head_dim))),
       softcap_(options.softcap),
-      clip_(fault("clip dropped") ? 0.0f : options.clip) {
+      clip_(fault("clip dropped") ? 0.0f : options.clip),
+      blocks_(options.block > 0) {
   const int q = dims.heads * dims.head_dim, kv = dims.kv_heads * dims.head_dim;
   qkv_ = options.fused.empty()
              ? w.fused({"q_proj", "k_proj", "v_proj"}, {q, kv, kv}, dims.hidden, options.qkv_bias)
@@ -110,11 +112,12 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
 
 bool Attention::phases(PhaseList& list) const {
   // What heads() and the gate do beside the program's own steps stays outside it.
-  const bool usual = !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ && !tiled_ &&
-                     clip_ == 0.0f && !(plan_.rope && plan_.rope->limit() > 0);
+  const bool usual = !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ &&
+                     !tiled_ && clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
   if (!usual) return false;
   const auto residual = list.residual();
-  return list.linear(qkv_) && list.attend(plan_, {slot_, scale_, softcap_, sinks_}) && list.linear(out_, residual);
+  return list.linear(qkv_) && list.attend(plan_, {slot_, scale_, softcap_, sinks_}) &&
+         list.linear(out_, residual);
 }
 
 EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias,

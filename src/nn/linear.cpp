@@ -15,8 +15,9 @@ Activation activation_from(const std::string& name, std::string_view key) {
   if (name == "relu") return Activation::relu;
   if (name == "relu2") return Activation::relu2;
   fail(ErrorKind::unsupported,
-       "{}: activation \"{}\" is not supported: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", key,
-       name);
+       "{}: activation \"{}\" is not supported: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or "
+       "relu2",
+       key, name);
 }
 
 Activation activation_from(const Config& config, const char* key, const char* fallback) {
@@ -55,7 +56,8 @@ array GatedLinear::operator()(const array& x, Activation activation) const {
     const array none = mx::zeros({out}, mx::float32);
     return mx::add(both, mx::concatenate({gate_bias ? *gate_bias : none, up_bias ? *up_bias : none}, 0));
   };
-  return site->joined(y, x, std::nullopt, open, [&](const array& both) { return gate_times_up(both, activation); });
+  return site->joined(y, x, std::nullopt, open,
+                      [&](const array& both) { return gate_times_up(both, activation); });
 }
 
 array GatedLinear::gather(const array& x, const array& experts, Activation activation) const {
@@ -64,7 +66,8 @@ array GatedLinear::gather(const array& x, const array& experts, Activation activ
   const auto open = [&](const array& some, const std::optional<array>& chosen) {
     return kernels::gate_and_up(some, matrix, chosen);
   };
-  return site->joined(y, x, experts, open, [&](const array& both) { return gate_times_up(both, activation); });
+  return site->joined(y, x, experts, open,
+                      [&](const array& both) { return gate_times_up(both, activation); });
 }
 
 void Embedding::check_tokens(const Step& step) const {

@@ -33,8 +33,8 @@ struct Linear {
 
   /// x W^T + bias (+ residual)
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
-  /// Of a bank: rows by their own experts, x [rows, in] or [rows, k, in], experts [rows, k] -> [rows, k, out],
-  /// without the bias.
+  /// Of a bank: rows by their own experts, x [rows, in] or [rows, k, in], experts [rows, k] -> [rows, k,
+  /// out], without the bias.
   array gather(const array& x, const array& experts) const;
   bool adapted() const { return site && site->active(); }
 };

@@ -252,7 +252,8 @@ Linear Weights::fused_bank(const std::vector<std::string>& names, int experts, i
   }
   if (biases.empty()) return linear;
   if (biases.size() != names.size())
-    fail(ErrorKind::bad_checkpoint, "{}: some of {} have a bias, some have none", path_, fmt::join(names, ", "));
+    fail(ErrorKind::bad_checkpoint, "{}: some of {} have a bias, some have none", path_,
+         fmt::join(names, ", "));
   linear.bias = biases.size() == 1 ? biases[0] : mx::contiguous(mx::concatenate(biases, 1));
   linear.bias->eval();
   hold(linear.bias->nbytes());

@@ -39,9 +39,9 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
   const LoopDetection usual = service.live()->loops;
   row.loops.max_pattern = fields.max_pattern.value_or(usual.max_pattern);
-  row.loops.given = fields.max_pattern.has_value();
   row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(usual.min_pattern));
   row.loops.min_count = fields.min_count.value_or(usual.min_count);
+  row.loops.given = fields.max_pattern.has_value();
 }
 
 uint64_t next_group() {

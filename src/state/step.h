@@ -24,8 +24,8 @@ struct StepRow {
   int first = 0;              // index of the row's first token in the step
   int count = 0;              // its tokens in this step
   Wants wants = Wants::last;
-  int position = 0;           // position of the first token (= tokens already in `state`)
-  int horizon = 0;            // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
+  int position = 0;  // position of the first token (= tokens already in `state`)
+  int horizon = 0;   // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
   const AdapterSet* adapters = nullptr;  // whose products are added to the row's
 };
 
@@ -38,7 +38,8 @@ class Step {
 
   /// Adds a row of at least one token that follow what `state` holds; reserves its pages. `state` may be
   /// null; a state may stand in one row only. `adapters` must outlive the step.
-  void add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters = nullptr);
+  void add(RowState* state, std::span<const int32_t> tokens, Wants wants,
+           const AdapterSet* adapters = nullptr);
   /// Call once after the last add(): makes the arrays below.
   void seal();
 

@@ -27,10 +27,16 @@ size_t elements(const Shape& shape) {
 
 int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || !bounded(spec.value_dim, kMostWidth) ||
-      spec.window < 0 || spec.chunk < 0 || (spec.window > 0 && spec.chunk > 0) || static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
-    fail(ErrorKind::bad_checkpoint, "KV slot {}: {} heads of {} and {}, window {}, chunk {} are out of bounds", kv_.size(),
-         spec.kv_heads, spec.key_dim, spec.value_dim, spec.window, spec.chunk);
+  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || spec.value_dim < 0 ||
+      spec.value_dim > kMostWidth || spec.latent < 0 || spec.block < 0 ||
+      (spec.block > 0 && (spec.window > 0 || spec.chunk > 0)) || spec.latent > spec.key_dim ||
+      (spec.latent > 0 && spec.value_dim > 0) || spec.window < 0 || spec.chunk < 0 ||
+      (spec.window > 0 && spec.chunk > 0) ||
+      static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
+    fail(ErrorKind::bad_checkpoint,
+         "KV slot {}: {} heads of {} and {}, latent {}, window {}, chunk {}, block {} are out of bounds",
+         kv_.size(), spec.kv_heads, spec.key_dim, spec.value_dim, spec.latent, spec.window, spec.chunk,
+         spec.block);
   kv_.push_back(spec);
   return static_cast<int>(kv_.size()) - 1;
 }
@@ -39,8 +45,8 @@ int StateLayout::add_recurrent(const RecurrentSpec& spec) {
   size_t count = 1;
   for (const auto extent : spec.shape) {
     if (extent < 1 || static_cast<size_t>(extent) > (size_t{1} << 30) / count)
-      fail(ErrorKind::bad_checkpoint, "recurrent slot {} ({}): shape {} is out of bounds", recurrent_.size(), spec.name,
-           to_string(spec.shape));
+      fail(ErrorKind::bad_checkpoint, "recurrent slot {} ({}): shape {} is out of bounds", recurrent_.size(),
+           spec.name, to_string(spec.shape));
     count *= static_cast<size_t>(extent);
   }
   recurrent_.push_back(spec);
@@ -63,8 +69,21 @@ int StateLayout::regime(int horizon) const {
 size_t StateLayout::kv_bytes_per_token(mx::Dtype dtype) const {
   size_t bytes = 0;
   for (const KvSpec& spec : kv_)
-    bytes += static_cast<size_t>(spec.kv_heads) * static_cast<size_t>(spec.key_dim + spec.value_dim) * mx::size_of(dtype);
+    bytes += static_cast<size_t>(spec.kv_heads) * static_cast<size_t>(spec.key_dim + spec.value_dim) *
+             mx::size_of(dtype);
   return bytes;
+}
+
+size_t StateLayout::kv_bytes_per_token(const std::vector<KvFormat>& formats) const {
+  size_t bytes = 0;
+  for (size_t slot = 0; slot < kv_.size(); ++slot) {
+    const KvSpec& spec = kv_[slot];
+    const KvFormat& format = formats.at(slot);
+    bytes += kernels::page_blocks({format.keys, format.values, spec.latent}, spec.kv_heads, spec.key_dim,
+                                  spec.value_dim)
+                 .bytes();
+  }
+  return (bytes + kPageTokens - 1) / kPageTokens;
 }
 
 size_t StateLayout::recurrent_bytes() const {
@@ -84,16 +103,26 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
     : layout(std::move(given)), options(chosen), mode(kernel_mode()) {
   const auto& specs = layout.kv();
   places.resize(specs.size());
+  if (options.formats.empty() && !specs.empty()) {
+    const kernels::PageType type = kernels::page_type(options.kv_dtype);
+    options.formats.assign(specs.size(), {type, type});
+  }
+  if (options.formats.size() != specs.size())
+    fail(ErrorKind::internal, "KV pages: formats for {} slots, the layout has {}", options.formats.size(),
+         specs.size());
   size_t all_bytes = 0;  // of one page in every group
   for (size_t slot = 0; slot < specs.size(); ++slot) {
     const KvSpec& spec = specs[slot];
-    const auto found = std::find_if(groups.begin(), groups.end(), [&](const PageGroup& g) { return g.window() == spec.window; });
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const PageGroup& g) { return g.window() == spec.window; });
     const auto index = static_cast<size_t>(found - groups.begin());
     if (found == groups.end()) groups.emplace_back(spec.window, 0);
     PageGroup& group = groups[index];
     KvPlace& place = places[slot];
     place.group = static_cast<int>(index);
-    place.blocks = kernels::page_blocks(options.kv_dtype, spec.kv_heads, spec.key_dim, spec.value_dim);
+    place.format = options.formats[slot];
+    place.blocks = kernels::page_blocks({place.format.keys, place.format.values, spec.latent}, spec.kv_heads,
+                                        spec.key_dim, spec.value_dim);
     place.offset = group.page_bytes;
     group.page_bytes += place.blocks.bytes();
     all_bytes += place.blocks.bytes();
@@ -105,14 +134,16 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
   size_t pages = (options.max_tokens + kPageTokens - 1) / kPageTokens;
   if (options.max_tokens == 0) {
     if (available == 0)
-      fail(ErrorKind::out_of_memory, "KV pages: available memory is unknown here; set the number of tokens to hold");
+      fail(ErrorKind::out_of_memory,
+           "KV pages: available memory is unknown here; set the number of tokens to hold");
     pages = available / 2 / all_bytes;
     if (pages == 0)
-      fail(ErrorKind::out_of_memory, "KV pages: {} tokens take {}, half of available memory is {}", kPageTokens,
-           format_bytes(all_bytes), format_bytes(available / 2));
+      fail(ErrorKind::out_of_memory, "KV pages: {} tokens take {}, half of available memory is {}",
+           kPageTokens, format_bytes(all_bytes), format_bytes(available / 2));
     pages = std::min(pages, static_cast<size_t>(INT_MAX / kPageTokens));
   } else if (pages > static_cast<size_t>(INT_MAX / kPageTokens)) {
-    fail(ErrorKind::invalid_request, "KV pages: {} tokens, at most {}", options.max_tokens, INT_MAX / kPageTokens * kPageTokens);
+    fail(ErrorKind::invalid_request, "KV pages: {} tokens, at most {}", options.max_tokens,
+         INT_MAX / kPageTokens * kPageTokens);
   } else if (available != 0 && pages > available / all_bytes) {
     fail(ErrorKind::out_of_memory, "KV pages: {} tokens take {}, available memory is {}", options.max_tokens,
          format_bytes(pages * all_bytes), format_bytes(available));
@@ -136,25 +167,30 @@ void StateStore::Impl::grow_pools(const PageGroup& group) {
     if (have >= touched) continue;
     const int want = std::min(group.total(), std::max(touched, have * 2));
     const KvSpec& spec = layout.kv()[static_cast<size_t>(slot)];
-    const auto grown = [&](std::optional<array>& pool, int dim) {
-      array fresh = mx::zeros({want - have, spec.kv_heads, kPageTokens, dim}, options.kv_dtype);
+    const auto grown = [&](std::optional<array>& pool, int dim, kernels::PageType type) {
+      // The twin of coded pages holds what they stand for.
+      const mx::Dtype dtype = type == kernels::PageType::f16    ? mx::float16
+                              : type == kernels::PageType::bf16 ? mx::bfloat16
+                                                                : mx::float32;
+      array fresh = mx::zeros({want - have, spec.kv_heads, kPageTokens, dim}, dtype);
       pool = pool ? mx::concatenate({*pool, fresh}, 0) : fresh;
     };
-    grown(place.keys, spec.key_dim);
-    grown(place.values, spec.value_dim);
+    grown(place.keys, spec.key_dim, place.format.keys);
+    if (spec.value_dim > 0) grown(place.values, spec.value_dim, place.format.values);
   }
 }
 
 void StateStore::Impl::copy_page(PageGroup& group, int from, int to) {
   if (mode == KernelMode::native) {
     std::byte* const base = group.memory->data();
-    std::memcpy(base + static_cast<size_t>(to) * group.page_bytes, base + static_cast<size_t>(from) * group.page_bytes,
-                group.page_bytes);
+    std::memcpy(base + static_cast<size_t>(to) * group.page_bytes,
+                base + static_cast<size_t>(from) * group.page_bytes, group.page_bytes);
     return;
   }
   for (const int slot : group.slots) {
     KvPlace& place = places[static_cast<size_t>(slot)];
     for (auto* pool : {&place.keys, &place.values}) {
+      if (!*pool) continue;
       const Shape& s = (*pool)->shape();
       const array page = mx::slice(**pool, Shape{from, 0, 0, 0}, Shape{from + 1, s[1], s[2], s[3]});
       *pool = mx::slice_update(**pool, page, Shape{to, 0, 0, 0}, Shape{to + 1, s[1], s[2], s[3]});
@@ -193,7 +229,8 @@ int StateStore::pages_for(size_t tokens) const {
 
 size_t StateStore::bytes() const {
   size_t bytes = 0;
-  for (const PageGroup& group : impl_->groups) bytes += static_cast<size_t>(group.touched()) * group.page_bytes;
+  for (const PageGroup& group : impl_->groups)
+    bytes += static_cast<size_t>(group.touched()) * group.page_bytes;
   return bytes;
 }
 
@@ -208,8 +245,8 @@ void RowState::advance(int count) { impl_->advance(count); }
 
 void RowState::truncate(int length) {
   if (!impl_->recurrent.empty() && length != 0 && length != impl_->length)
-    fail(ErrorKind::unsupported, "truncate to {} of {} tokens: recurrent state goes back only to a snapshot", length,
-         impl_->length);
+    fail(ErrorKind::unsupported, "truncate to {} of {} tokens: recurrent state goes back only to a snapshot",
+         length, impl_->length);
   impl_->truncate(length);
   if (length == 0)
     for (RecurrentPart& part : impl_->recurrent) part = {};
@@ -262,8 +299,8 @@ RecurrentSnapshot RowState::snapshot() const {
 void RowState::restore(const RecurrentSnapshot& snapshot) {
   const auto& specs = impl_->store->layout.recurrent();
   if (snapshot.states.size() != specs.size())
-    fail(ErrorKind::internal, "restore: a snapshot of {} recurrent slots, the model has {}", snapshot.states.size(),
-         specs.size());
+    fail(ErrorKind::internal, "restore: a snapshot of {} recurrent slots, the model has {}",
+         snapshot.states.size(), specs.size());
   for (size_t slot = 0; slot < specs.size(); ++slot) {
     if (!snapshot.states[slot]) continue;
     Shape want = specs[slot].shape;

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/isa/attention_call.h"
 #include "tensor/tensor.h"
 
 namespace mlxcel {
@@ -22,9 +23,18 @@ inline constexpr int kRollbackTokens = 64;
 struct KvSpec {
   int kv_heads = 0;
   int key_dim = 0;    // head_dim of keys
-  int value_dim = 0;  // head_dim of values
+  int value_dim = 0;  // head_dim of values; 0: none are stored
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
+  int block = 0;      // 0: none; B: blocks of B tokens see each other, as far as a step holds them
+  int latent = 0;  // values are the first so many entries of keys, which are stored once; value_dim is then 0
+};
+
+/// How one slot's keys and values lie in pages (kv_mode.h makes these).
+struct KvFormat {
+  kernels::PageType keys, values;
+  bool dense() const { return kernels::is_dense(keys) && keys == values; }
+  bool operator==(const KvFormat&) const = default;
 };
 
 struct RecurrentSpec {
@@ -37,13 +47,16 @@ class StateLayout {
  public:
   int add_kv(const KvSpec& spec);
   int add_recurrent(const RecurrentSpec& spec);
-  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own way.
+  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own
+  /// way.
   void add_length_limit(int limit, bool grows);
   /// Rows of one regime may share what they remember.
   int regime(int horizon) const;
   const std::vector<KvSpec>& kv() const { return kv_; }
   const std::vector<RecurrentSpec>& recurrent() const { return recurrent_; }
   size_t kv_bytes_per_token(mx::Dtype dtype) const;
+  /// One format a slot; what pages of 32 tokens take, over 32.
+  size_t kv_bytes_per_token(const std::vector<KvFormat>& formats) const;
   size_t recurrent_bytes() const;
 
  private:
@@ -96,8 +109,9 @@ class RowState {
 };
 
 struct StoreOptions {
-  mx::Dtype kv_dtype = mx::float16;  // f16, bf16 or f32
-  size_t max_tokens = 0;             // page budget in tokens over all rows; 0: half of available memory
+  mx::Dtype kv_dtype = mx::float16;    // f16, bf16 or f32
+  size_t max_tokens = 0;               // page budget in tokens over all rows; 0: half of available memory
+  std::vector<KvFormat> formats = {};  // one a slot; empty: kv_dtype for all of them
 };
 
 class StateStore {
@@ -107,7 +121,8 @@ class StateStore {
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
-  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has it.
+  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has
+  /// it.
   RowState make_row(int horizon = 0);
   const StateLayout& layout() const;
   mx::Dtype kv_dtype() const;

@@ -61,7 +61,8 @@ class SmolLm2Engine : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto found = real::find(real::kSmolLm2);
-    if (!found) GTEST_SKIP() << "SmolLM2-135M-Instruct is not in the model store: scripts/fetch_model.sh puts it there";
+    if (!found)
+      GTEST_SKIP() << "SmolLM2-135M-Instruct is not in the model store: scripts/fetch_model.sh puts it there";
     path_ = *found;
   }
   std::unique_ptr<Engine> load(EngineOptions options) const {
@@ -80,13 +81,15 @@ class SmolLm2Engine : public ::testing::Test {
   }
   // Sixteen questions with numbers of their own; every other one is sampled.
   static std::vector<Request> questions(const Engine& engine) {
-    const std::vector<std::string> topics = {"Paris", "cats", "rain", "the moon", "boiling an egg", "three colours"};
+    const std::vector<std::string> topics = {"Paris",    "cats",           "rain",
+                                             "the moon", "boiling an egg", "three colours"};
     std::vector<Request> all;
     for (int i = 0; i < 16; ++i) {
       Request request;
       std::string text = "Say the number " + std::to_string(1000 + 37 * i) + " and something about " +
                          topics[static_cast<size_t>(i) % topics.size()] + ".";
-      if (i % 5 == 4) for (int k = 0; k < 12; ++k) text += " Remember that the sky is blue and the grass is green.";
+      if (i % 5 == 4)
+        for (int k = 0; k < 12; ++k) text += " Remember that the sky is blue and the grass is green.";
       request.prompt = chat(engine, text);
       request.max_tokens = 6 + i / 2;
       request.sampling.logprobs = 3;
@@ -108,7 +111,8 @@ TEST_F(SmolLm2Engine, NamesParis) {
   request.prompt = chat(*engine, "What is the capital of France?");
   request.max_tokens = 64;
   std::string text;
-  const TextEnd end = generate(*engine, std::move(request), {}, [&](const TextDelta& delta) { text += delta.text; });
+  const TextEnd end =
+      generate(*engine, std::move(request), {}, [&](const TextDelta& delta) { text += delta.text; });
   text += end.text;
   EXPECT_NE(text.find("Paris"), std::string::npos) << text;
   EXPECT_EQ(end.finish, "stop");
@@ -127,7 +131,8 @@ TEST_F(SmolLm2Engine, SixteenAtOnceAreEachAsAlone) {  // H6
     std::vector<Running> running;
     for (auto& request : questions(*engine)) {
       running.push_back(start(*engine, std::move(request)));
-      if (pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(rng() % static_cast<unsigned>(pause_ms)));
+      if (pause_ms > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(rng() % static_cast<unsigned>(pause_ms)));
     }
     for (size_t i = 0; i < running.size(); ++i)
       expect_same(alone[i], running[i].wait(), what + ", request " + std::to_string(i));
@@ -158,7 +163,8 @@ TEST_F(SmolLm2Engine, ADraftByItselfIsAllAcceptedAndChangesNothing) {  // H30
   options.draft_adaptive = false;
   options.parallel = 16;
   const auto engine = load(options);
-  EXPECT_NE(engine->speculation_label().find("verify exact"), std::string::npos) << engine->speculation_label();
+  EXPECT_NE(engine->speculation_label().find("verify exact"), std::string::npos)
+      << engine->speculation_label();
   std::vector<Running> running;
   for (auto& request : questions(*engine)) running.push_back(start(*engine, std::move(request)));
   for (size_t i = 0; i < running.size(); ++i) {
@@ -173,8 +179,10 @@ TEST_F(SmolLm2Engine, ADraftByItselfIsAllAcceptedAndChangesNothing) {  // H30
 
 TEST_F(SmolLm2Engine, PromptLookupDoublesDecodeWhereTextIsCopied) {
   const std::string text =
-      "The river Aare rises in the great Aargletschers of the Bernese Alps, below the Finsteraarhorn and west of "
-      "the Grimsel Pass. It runs for 288 kilometres to the Rhine near Koblenz, past Thun, Bern, Solothurn and "
+      "The river Aare rises in the great Aargletschers of the Bernese Alps, below the Finsteraarhorn and "
+      "west of "
+      "the Grimsel Pass. It runs for 288 kilometres to the Rhine near Koblenz, past Thun, Bern, Solothurn "
+      "and "
       "Olten, and takes up the Reuss and the Limmat on its way.";
   Outcome answers[2];
   for (const bool lookup : {false, true}) {
@@ -192,9 +200,11 @@ TEST_F(SmolLm2Engine, PromptLookupDoublesDecodeWhereTextIsCopied) {
   expect_same(answers[0], answers[1], "looked up");
   const Timings &plain = answers[0].timings, &with = answers[1].timings;
   fmt::print("copying: {:.1f} tok/s plain, {:.1f} looked up; {} of {} drafted tokens accepted in {} rounds\n",
-             1e3 * (plain.generated_tokens - 1) / plain.decode_ms, 1e3 * (with.generated_tokens - 1) / with.decode_ms,
-             with.accepted, with.drafted, with.draft_rounds);
-  EXPECT_GE(with.accepted, with.generated_tokens / 2);  // of the time the benchmark speaks: others may be busy here
+             1e3 * (plain.generated_tokens - 1) / plain.decode_ms,
+             1e3 * (with.generated_tokens - 1) / with.decode_ms, with.accepted, with.drafted,
+             with.draft_rounds);
+  EXPECT_GE(with.accepted,
+            with.generated_tokens / 2);  // of the time the benchmark speaks: others may be busy here
 }
 
 TEST_F(SmolLm2Engine, PromptLogprobsDoNotDependOnChunks) {
@@ -213,7 +223,8 @@ TEST_F(SmolLm2Engine, PromptLogprobsDoNotDependOnChunks) {
     auto events = std::make_shared<Channel<Event>>();
     engine->submit(std::move(request), [events](Event e) { events->push(std::move(e)); });
     while (auto event = events->pop_for(std::chrono::seconds(120))) {
-      if (auto* part = std::get_if<Scored>(&*event)) scored.insert(scored.end(), part->tokens.begin(), part->tokens.end());
+      if (auto* part = std::get_if<Scored>(&*event))
+        scored.insert(scored.end(), part->tokens.begin(), part->tokens.end());
       if (std::holds_alternative<Finished>(*event) || std::holds_alternative<Failed>(*event)) break;
     }
     ASSERT_EQ(scored.size(), expected);

@@ -21,7 +21,9 @@ namespace {
 using Json = nlohmann::json;
 
 /// A spelling is an object, or text where JSON's numbers do not suffice (Infinity).
-std::string text_of(const Json& config) { return config.is_string() ? config.get<std::string>() : config.dump(); }
+std::string text_of(const Json& config) {
+  return config.is_string() ? config.get<std::string>() : config.dump();
+}
 
 Golden read(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -39,7 +41,8 @@ Golden read(const std::filesystem::path& path) {
   }
   const Json formats = json.value("quantized", Json::object());
   for (const auto& [name, format] : formats.items())
-    golden.formats[name] = {.mode = QuantMode::affine, .bits = format.at("bits"), .group_size = format.at("group")};
+    golden.formats[name] = {
+        .mode = QuantMode::affine, .bits = format.at("bits"), .group_size = format.at("group")};
   golden.tokens = json.at("tokens").get<std::vector<int32_t>>();
   golden.positions = json.at("positions").get<std::vector<int>>();
   golden.encoder = json.contains("hidden");
@@ -60,7 +63,8 @@ Rows rows_of(const array& values) {
   const auto width = static_cast<size_t>(dense.shape(-1));
   const auto count = dense.size() / width;
   Rows rows(count);
-  for (size_t i = 0; i < count; ++i) rows[i].assign(dense.data<float>() + i * width, dense.data<float>() + (i + 1) * width);
+  for (size_t i = 0; i < count; ++i)
+    rows[i].assign(dense.data<float>() + i * width, dense.data<float>() + (i + 1) * width);
   return rows;
 }
 

@@ -1,5 +1,5 @@
-// A golden: a tiny model as a checkpoint publishes it (config, tensor names and shapes; the values follow from
-// the names), some tokens, and what the reference implementation answers. Written by tools/golden.
+// A golden: a tiny model as a checkpoint publishes it (config, tensor names and shapes; the values follow
+// from the names), some tokens, and what the reference implementation answers. Written by tools/golden.
 // Owner: value. Thread: model thread where a model is built or run.
 #pragma once
 

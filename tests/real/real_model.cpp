@@ -48,8 +48,12 @@ Loaded::Loaded(const fs::path& path, const Setup& setup)
   kernels::set_precision(setup.precision);
   checkpoint_ = open_checkpoint(path);
   model_ = load_model(checkpoint_);
-  if (!model_->info().encoder)
-    store_ = std::make_unique<StateStore>(model_->layout(), StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048});
+  if (!model_->info().encoder) {
+    const ModelInfo& info = model_->info();
+    const KvPlan kv = plan_kv(model_->layout(), setup.kv_mode, setup.kv, info.layers, info.model_type);
+    store_ = std::make_unique<StateStore>(
+        model_->layout(), StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048, .formats = kv.formats});
+  }
 }
 
 Loaded::~Loaded() {
@@ -57,7 +61,8 @@ Loaded::~Loaded() {
   kernels::set_precision(precision_before_);
 }
 
-std::vector<std::vector<float>> Loaded::logits(RowState& row, const std::vector<int32_t>& tokens, Wants wants) {
+std::vector<std::vector<float>> Loaded::logits(RowState& row, const std::vector<int32_t>& tokens,
+                                               Wants wants) {
   Step step;
   step.add(&row, tokens, wants);
   step.seal();

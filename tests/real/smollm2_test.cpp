@@ -29,7 +29,8 @@ struct Difference {
 using Rows = std::vector<std::vector<float>>;
 
 /// Logits of the first `count` tokens of the prose, in one chunk.
-Rows prose_logits(const std::filesystem::path& path, const Setup& setup, const Json& reference, size_t count) {
+Rows prose_logits(const std::filesystem::path& path, const Setup& setup, const Json& reference,
+                  size_t count) {
   auto tokens = reference.at("tokens").get<std::vector<int32_t>>();
   tokens.resize(std::min(count, tokens.size()));
   Loaded loaded(path, setup);
@@ -85,17 +86,19 @@ TEST_F(SmolLm2, exact_within_2e_3_and_high_within_0_02) {
   const Json reference = fixture("smollm2_logprobs.json");
   const Rows exact = prose_logits(path_, {.precision = Precision::exact, .kv = mx::float32}, reference, 300);
   const auto found = compare(exact, reference);
-  fmt::print("[ measured ] SmolLM2 exact, f32 KV: {:.1e}, perplexity {:.4f}\n", found.largest, found.perplexity);
+  fmt::print("[ measured ] SmolLM2 exact, f32 KV: {:.1e}, perplexity {:.4f}\n", found.largest,
+             found.perplexity);
   EXPECT_GT(found.compared, 5000);
   EXPECT_LE(found.largest, 2e-3);
   EXPECT_NEAR(found.perplexity, reference.at("perplexity").get<double>(), 1e-2);
 
-  // The defaults. `exact` stands within 1e-4 of the reference: the divergence from it is that from the reference.
+  // The defaults. `exact` stands within 1e-4 of the reference: the divergence from it is that from the
+  // reference.
   const Rows high = prose_logits(path_, {.precision = Precision::high, .kv = mx::float16}, reference, 300);
   const auto default_found = compare(high, reference);
   const double divergence = mean_divergence(exact, high);
-  fmt::print("[ measured ] SmolLM2 high, f16 KV: {:.1e}, mean KL {:.1e}, perplexity {:.4f}\n", default_found.largest,
-             divergence, default_found.perplexity);
+  fmt::print("[ measured ] SmolLM2 high, f16 KV: {:.1e}, mean KL {:.1e}, perplexity {:.4f}\n",
+             default_found.largest, divergence, default_found.perplexity);
   EXPECT_LE(default_found.largest, 0.02);
   EXPECT_LE(divergence, 1e-6);
   EXPECT_NEAR(default_found.perplexity, reference.at("perplexity").get<double>(), 2e-2);
@@ -117,11 +120,34 @@ TEST_F(SmolLm2, fast_keeps_the_quality_of_eight_bit_activations) {
   EXPECT_NEAR(found.perplexity, perplexity, 0.02 * perplexity);
 }
 
+TEST_F(SmolLm2, kv_modes_lose_what_their_bits_must) {
+  const Json reference = fixture("smollm2_logprobs.json");
+  const Rows plain = prose_logits(path_, {}, reference, 300);
+  const double perplexity = compare(plain, reference).perplexity;
+  struct Expected {
+    KvModeOptions mode;
+    double divergence, perplexity;  // mean KL from f16, and by how much of itself the perplexity may move
+  };
+  double before = 0.0;
+  for (const Expected& e :
+       {Expected{{.mode = KvMode::int8}, 2e-3, 0.01}, Expected{{.mode = KvMode::turbo4_asym}, 1e-2, 0.02},
+        Expected{{.mode = KvMode::turbo3_asym}, 3e-2, 0.05}, Expected{{.mode = KvMode::turbo4}, 1e-1, 0.1}}) {
+    const Rows rows = prose_logits(path_, {.kv_mode = e.mode}, reference, 300);
+    const double divergence = mean_divergence(plain, rows), moved = compare(rows, reference).perplexity;
+    fmt::print("[ measured ] SmolLM2 KV {}: mean KL {:.1e}, perplexity {:.4f} (f16 {:.4f})\n",
+               to_string(e.mode.mode), divergence, moved, perplexity);
+    EXPECT_LE(divergence, e.divergence);
+    EXPECT_GT(divergence, before);  // each loses more than the one before
+    EXPECT_NEAR(moved, perplexity, e.perplexity * perplexity);
+    before = divergence;
+  }
+}
+
 TEST_F(SmolLm2, the_plain_graph_within_2e_3) {
   // MLX on a CPU is slow: twenty tokens.
   const Json reference = fixture("smollm2_logprobs.json");
-  const auto found =
-      compare(prose_logits(path_, {.mode = KernelMode::reference, .kv = mx::float32}, reference, 20), reference);
+  const auto found = compare(
+      prose_logits(path_, {.mode = KernelMode::reference, .kv = mx::float32}, reference, 20), reference);
   fmt::print("[ measured ] SmolLM2 reference kernels, f32 KV: {:.1e}\n", found.largest);
   EXPECT_GT(found.compared, 200);
   EXPECT_LE(found.largest, 2e-3);

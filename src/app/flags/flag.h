@@ -36,8 +36,8 @@ struct Flag {
   Kind kind = Kind::value;
   std::string type;  // of the value, for help
   std::string help;
-  Apply apply;            // toggles get "true" or "false"
-  bool env_adds = false;  // the environment is added to the command line, not replaced by it
+  Apply apply;                       // toggles get "true" or "false"
+  bool env_adds = false;             // the environment is added to the command line, not replaced by it
   const char* status = "supported";  // inert, refused: as the flag surface says it
 
   std::string name() const;                                     // the first long spelling

@@ -13,7 +13,8 @@ using S = FlagState;
 
 void add_load_flags(std::vector<Flag>& f) {
   const char* g = "Loading";
-  f.push_back({"--surgery", "MLXCEL_SURGERY", g, Kind::value, "FILE", "edit weights while loading, by a YAML file",
+  f.push_back({"--surgery", "MLXCEL_SURGERY", g, Kind::value, "FILE",
+               "edit weights while loading, by a YAML file",
                text([](S& s, const auto& v) { s.serve.model.surgery = v; })});
   f.push_back({"--estimate-memory", "", g, Kind::toggle, "",
                "print what the model needs, and stop if it does not fit",
@@ -22,9 +23,10 @@ void add_load_flags(std::vector<Flag>& f) {
                "go on although the estimate is over the budget",
                onoff([](S& s, bool on) { s.serve.model.force = on; })});
   g = "Positions (RoPE)";
-  f.push_back({"--rope-scaling", "LLAMA_ARG_ROPE_SCALING_TYPE", g, Kind::value, "none|linear|yarn",
-               "how positions are stretched (default: the model's)",
-               word({"none", "linear", "yarn"}, [](S& s, const auto& v) { s.serve.model.rope.scaling = v; })});
+  f.push_back(
+      {"--rope-scaling", "LLAMA_ARG_ROPE_SCALING_TYPE", g, Kind::value, "none|linear|yarn",
+       "how positions are stretched (default: the model's)",
+       word({"none", "linear", "yarn"}, [](S& s, const auto& v) { s.serve.model.rope.scaling = v; })});
   const auto number = [&f, &g](const char* names, const char* env, const char* help, double low, double high,
                                std::optional<double> RopeFlags::* field) {
     f.push_back({names, env, g, Kind::value, "F", help,
@@ -39,15 +41,18 @@ void add_load_flags(std::vector<Flag>& f) {
   number("--rope-freq-scale", "LLAMA_ARG_ROPE_FREQ_SCALE", "the same as --rope-scale 1/F", 1e-6, 1e6,
          &RopeFlags::freq_scale);
   f.push_back({"--yarn-orig-ctx", "LLAMA_ARG_YARN_ORIG_CTX", g, Kind::value, "N",
-               "window the model was trained with; 0: the model's", integer(0, 1 << 24, [](S& s, long long n) {
-                 s.serve.model.rope.yarn_orig_ctx = static_cast<int>(n);
-               })});
+               "window the model was trained with; 0: the model's",
+               integer(0, 1 << 24,
+                       [](S& s, long long n) { s.serve.model.rope.yarn_orig_ctx = static_cast<int>(n); })});
   number("--yarn-ext-factor", "LLAMA_ARG_YARN_EXT_FACTOR",
-         "share of extrapolation, 0 (all interpolated) to 1; -1: the model's", -1, 1, &RopeFlags::yarn_ext_factor);
-  number("--yarn-attn-factor", "LLAMA_ARG_YARN_ATTN_FACTOR", "scale of the rotated values; -1: the model's", -1, 1e6,
-         &RopeFlags::yarn_attn_factor);
-  number("--yarn-beta-slow", "LLAMA_ARG_YARN_BETA_SLOW", "-1: the model's", -1, 1e6, &RopeFlags::yarn_beta_slow);
-  number("--yarn-beta-fast", "LLAMA_ARG_YARN_BETA_FAST", "-1: the model's", -1, 1e6, &RopeFlags::yarn_beta_fast);
+         "share of extrapolation, 0 (all interpolated) to 1; -1: the model's", -1, 1,
+         &RopeFlags::yarn_ext_factor);
+  number("--yarn-attn-factor", "LLAMA_ARG_YARN_ATTN_FACTOR", "scale of the rotated values; -1: the model's",
+         -1, 1e6, &RopeFlags::yarn_attn_factor);
+  number("--yarn-beta-slow", "LLAMA_ARG_YARN_BETA_SLOW", "-1: the model's", -1, 1e6,
+         &RopeFlags::yarn_beta_slow);
+  number("--yarn-beta-fast", "LLAMA_ARG_YARN_BETA_FAST", "-1: the model's", -1, 1e6,
+         &RopeFlags::yarn_beta_fast);
 }
 
 }  // namespace mlxcel::app

@@ -20,8 +20,7 @@ void add_model_flags(std::vector<Flag>& f) {
   f.push_back({"-hff,--hf-file", "LLAMA_ARG_HF_FILE", g, Kind::value, "FILE",
                "one file of the repository exactly",
                text([](S& s, const auto& v) { s.serve.model.hf_file = v; })});
-  f.push_back({"--revision", "", g, Kind::value, "REV",
-               "branch, tag or revision id of the repository",
+  f.push_back({"--revision", "", g, Kind::value, "REV", "branch, tag or revision id of the repository",
                text([](S& s, const auto& v) { s.serve.model.revision = v; })});
   f.push_back({"--model-store-root", "", g, Kind::value, "PATH",
                "model store (default: MLXCEL_MODELS_DIR, else the cache root's models)",

@@ -35,7 +35,8 @@ void set_logit_bias(S& s, const Flag& flag, const std::string& text) {
     const char* end = text.data() + text.size();
     const auto value = std::from_chars(begin, end, bias);
     const bool finite = std::isfinite(bias) || text.substr(sign) == "-inf";
-    if (value.ec != std::errc{} || value.ptr != end || !finite) bias = std::numeric_limits<float>::quiet_NaN();
+    if (value.ec != std::errc{} || value.ptr != end || !finite)
+      bias = std::numeric_limits<float>::quiet_NaN();
   }
   if (id < 0 || std::isnan(bias))
     throw UsageError(fmt::format("{} {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5",
@@ -176,13 +177,14 @@ void add_answer_flags(std::vector<Flag>& f) {
             &mlxcel::SamplingFlags::dry_allowed_length);
   whole_row("--dry-penalty-last-n", "tokens that DRY looks at; -1: all (64)", -1, kMany,
             &mlxcel::SamplingFlags::dry_penalty_last_n);
-  f.push_back({"--dry-sequence-breaker,--dry-sequence-breakers", "", g, Kind::list, "S",
-               "text that ends a repeat (\\n, \\t, \\r, \\\\ are read as escapes); repeatable; none: no breaker",
-               text([](S& s, const auto& v) {
-                 auto& list = s.serve.service.sampling.dry_breakers;
-                 if (!list) list.emplace();
-                 if (v != "none") list->push_back(unescaped(v));
-               })});
+  f.push_back(
+      {"--dry-sequence-breaker,--dry-sequence-breakers", "", g, Kind::list, "S",
+       "text that ends a repeat (\\n, \\t, \\r, \\\\ are read as escapes); repeatable; none: no breaker",
+       text([](S& s, const auto& v) {
+         auto& list = s.serve.service.sampling.dry_breakers;
+         if (!list) list.emplace();
+         if (v != "none") list->push_back(unescaped(v));
+       })});
   real_row("--dynatemp-range", "temperature plus or minus this (0)", 0, 100,
            &mlxcel::SamplingFlags::dynatemp_range);
   real_row("--dynatemp-exp", "(1)", 0, 100, &mlxcel::SamplingFlags::dynatemp_exponent);
@@ -249,7 +251,8 @@ void add_answer_flags(std::vector<Flag>& f) {
                "writes the template's enable_thinking; auto (default): the template's own",
                word({"on", "off", "auto"}, set_reasoning)});
   f.push_back({"--reasoning-effort", "LLAMA_ARG_REASONING_EFFORT", g, Kind::value, "LEVEL",
-               "writes the template's reasoning_effort; none also turns thinking off", text([](S& s, const auto& v) {
+               "writes the template's reasoning_effort; none also turns thinking off",
+               text([](S& s, const auto& v) {
                  for (const char* name : {"reasoning_effort", "reasoning_strength"})
                    s.serve.template_variables.emplace_back(name, JsonWriter().value(v).take());
                  if (v == "none") set_reasoning(s, "off");

@@ -20,7 +20,8 @@ float bias_of(const YAML::Node& node, const std::string& language) {
   const auto end = text.data() + text.size();
   const auto parsed = std::from_chars(text.data(), end, value);
   if (text.empty() || parsed.ec != std::errc{} || parsed.ptr != end)
-    throw UsageError(fmt::format("{}: bias of {}: expected a number or -inf, found \"{}\"", kFlag, language, text));
+    throw UsageError(
+        fmt::format("{}: bias of {}: expected a number or -inf, found \"{}\"", kFlag, language, text));
   return value;
 }
 
@@ -29,11 +30,13 @@ LanguageBias from_file(const std::string& path) {
   try {
     const YAML::Node root = YAML::Load(text_file(path, kFlag, kMostFile));
     if (!root.IsMap() || !root["bias"] || !root["bias"].IsMap())
-      throw UsageError(fmt::format("{} {}: expected `policy: conservative|strict` and `bias:` with LANG: VALUE", kFlag, path));
+      throw UsageError(fmt::format(
+          "{} {}: expected `policy: conservative|strict` and `bias:` with LANG: VALUE", kFlag, path));
     for (const auto& entry : root) {
       const std::string key = entry.first.as<std::string>();
       if (key != "policy" && key != "bias")
-        throw UsageError(fmt::format("{} {}: unknown field \"{}\"; expected policy and bias", kFlag, path, key));
+        throw UsageError(
+            fmt::format("{} {}: unknown field \"{}\"; expected policy and bias", kFlag, path, key));
     }
     const std::string policy = root["policy"] ? root["policy"].as<std::string>() : "conservative";
     if (policy != "conservative" && policy != "strict")
@@ -57,7 +60,8 @@ void read_language_bias(FlagState& state) {
     throw UsageError("--lang-bias and --lang-bias-config: give one of them");
   try {
     const bool file = state.lang_bias.empty();
-    LanguageBias bias = file ? from_file(state.lang_bias_file) : parse_language_bias(state.lang_bias, "--lang-bias");
+    LanguageBias bias =
+        file ? from_file(state.lang_bias_file) : parse_language_bias(state.lang_bias, "--lang-bias");
     check(bias, file ? kFlag : "--lang-bias");
     state.serve.language_bias = std::move(bias);
   } catch (const Error& error) {

@@ -60,7 +60,8 @@ void SharedFlags::add(const char* group, std::initializer_list<SharedFlag> flags
     FlagState& state = state_;
     if (row->kind == Flag::Kind::toggle) {
       option = app_.add_flag_function(
-          spelled, [row, &state](std::int64_t n) { row->apply(state, *row, n > 0 ? "true" : "false"); }, help);
+          spelled, [row, &state](std::int64_t n) { row->apply(state, *row, n > 0 ? "true" : "false"); },
+          help);
     } else if (row->kind == Flag::Kind::list) {
       option = app_.add_option_function<std::vector<std::string>>(
           spelled,

@@ -1,6 +1,6 @@
-// Rows of the server's table on another subcommand's command line: spellings, bounds, variables and meaning are
-// written once. Owner: one per command, alive until its words are parsed. Thread: main.
-// Failure: UsageError, as the rows have it.
+// Rows of the server's table on another subcommand's command line: spellings, bounds, variables and meaning
+// are written once. Owner: one per command, alive until its words are parsed. Thread: main. Failure:
+// UsageError, as the rows have it.
 #pragma once
 
 #include <CLI/CLI.hpp>

@@ -32,8 +32,8 @@ class ConfigDraft {
   std::string json() const;
 
  private:
-  using Value =
-      std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>, std::nullptr_t>;
+  using Value = std::variant<bool, int64_t, double, std::string, std::vector<double>,
+                             std::vector<std::string>, std::nullptr_t>;
   std::map<std::string, Value> values_;
   std::map<std::string, ConfigDraft> nested_;
 };

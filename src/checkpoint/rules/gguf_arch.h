@@ -73,8 +73,8 @@ std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft&
 std::span<const GgufKey> gguf_decoder_keys();
 /// The same without the epsilon of RMS norms.
 std::span<const GgufKey> gguf_size_keys();
-/// Llama's names as published; with `permuted`, q and k rows were stored for adjacent-pair rotation. A family's
-/// own rows come before them and win.
+/// Llama's names as published; with `permuted`, q and k rows were stored for adjacent-pair rotation. A
+/// family's own rows come before them and win.
 std::vector<GgufName> gguf_llama_names(std::vector<GgufName> own, bool permuted = false);
 /// A number that must be there, under the published key.
 void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char* gguf, const char* hf);

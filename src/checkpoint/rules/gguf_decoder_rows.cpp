@@ -129,7 +129,8 @@ void set_gguf_layer_types(const GgufFacts& facts, ConfigDraft& config, int perio
 void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char* gguf, const char* hf) {
   const auto value = facts.number(gguf);
   if (!value)
-    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}{}: missing", facts.file.first.string(), facts.prefix, gguf);
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}{}: missing", facts.file.first.string(), facts.prefix,
+         gguf);
   config.set(hf, *value);
 }
 

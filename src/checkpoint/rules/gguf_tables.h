@@ -15,9 +15,10 @@ const GgufArch& gguf_mamba2();
 const GgufArch& gguf_bert();
 
 // Several close relatives in one file.
-std::span<const GgufArch> gguf_gemmas();          // gemma, gemma2
-std::span<const GgufArch> gguf_llama_kin();       // granite, smollm3, olmo, olmo2, internlm2, minicpm, ...
-std::span<const GgufArch> gguf_layer_norm_kin();  // starcoder2, stablelm, command-r, cohere2, nemotron, starcoder
-std::span<const GgufArch> gguf_phis_and_glms();   // phi3, phi2, glm4
+std::span<const GgufArch> gguf_gemmas();     // gemma, gemma2
+std::span<const GgufArch> gguf_llama_kin();  // granite, smollm3, olmo, olmo2, internlm2, minicpm, ...
+std::span<const GgufArch>
+gguf_layer_norm_kin();  // starcoder2, stablelm, command-r, cohere2, nemotron, starcoder
+std::span<const GgufArch> gguf_phis_and_glms();  // phi3, phi2, glm4
 
 }  // namespace mlxcel

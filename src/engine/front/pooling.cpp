@@ -25,17 +25,21 @@ std::filesystem::path pooling_folder(const std::filesystem::path& model) {
   const auto modules_path = model / "modules.json";
   if (!std::filesystem::exists(modules_path)) return model / "1_Pooling";
   const auto modules = read_json(modules_path);
-  if (!modules.is_array()) fail(ErrorKind::bad_checkpoint, "{}: expected an array of modules", modules_path.string());
+  if (!modules.is_array())
+    fail(ErrorKind::bad_checkpoint, "{}: expected an array of modules", modules_path.string());
   std::filesystem::path folder = model / "1_Pooling";
   for (const auto& module : modules) {
     const auto word = [&](const char* key) -> std::string {
-      return module.is_object() && module.contains(key) && module[key].is_string() ? module[key].get<std::string>() : "";
+      return module.is_object() && module.contains(key) && module[key].is_string()
+                 ? module[key].get<std::string>()
+                 : "";
     };
     const std::string type = word("type");
     if (type.ends_with(".Pooling")) {
       const std::filesystem::path name = word("path");
       if (name.is_absolute() || name.string().find("..") != std::string::npos)
-        fail(ErrorKind::bad_checkpoint, "{}: pooling path \"{}\" leaves the model", modules_path.string(), name.string());
+        fail(ErrorKind::bad_checkpoint, "{}: pooling path \"{}\" leaves the model", modules_path.string(),
+             name.string());
       folder = model / name;
     } else if (!type.ends_with(".Transformer") && !type.ends_with(".Normalize")) {
       fail(ErrorKind::unsupported, "{}: module \"{}\" is not supported (Transformer, Pooling, Normalize are)",
@@ -56,13 +60,20 @@ std::optional<Pooling> checkpoint_pooling(const Checkpoint& checkpoint) {
   for (const auto& [key, value] : config.items()) {
     if (!key.starts_with("pooling_mode_") || !value.is_boolean() || !value.get<bool>()) continue;
     if (found)
-      fail(ErrorKind::unsupported, "{}: {} and {} are both set; one vector has one pooling", path.string(), first, key);
+      fail(ErrorKind::unsupported, "{}: {} and {} are both set; one vector has one pooling", path.string(),
+           first, key);
     first = key;
-    if (key == "pooling_mode_cls_token") found = Pooling::cls;
-    else if (key == "pooling_mode_mean_tokens") found = Pooling::mean;
-    else if (key == "pooling_mode_max_tokens") found = Pooling::max;
-    else if (key == "pooling_mode_lasttoken") found = Pooling::last;
-    else fail(ErrorKind::unsupported, "{}: {} is not supported (cls, mean, max and last token are)", path.string(), key);
+    if (key == "pooling_mode_cls_token")
+      found = Pooling::cls;
+    else if (key == "pooling_mode_mean_tokens")
+      found = Pooling::mean;
+    else if (key == "pooling_mode_max_tokens")
+      found = Pooling::max;
+    else if (key == "pooling_mode_lasttoken")
+      found = Pooling::last;
+    else
+      fail(ErrorKind::unsupported, "{}: {} is not supported (cls, mean, max and last token are)",
+           path.string(), key);
   }
   if (!found) fail(ErrorKind::bad_checkpoint, "{}: no pooling_mode_* is true", path.string());
   return found;
@@ -72,10 +83,14 @@ std::optional<Pooling> checkpoint_pooling(const Checkpoint& checkpoint) {
 
 const char* to_string(Pooling pooling) {
   switch (pooling) {
-    case Pooling::mean: return "mean";
-    case Pooling::cls: return "cls";
-    case Pooling::last: return "last";
-    case Pooling::max: return "max";
+    case Pooling::mean:
+      return "mean";
+    case Pooling::cls:
+      return "cls";
+    case Pooling::last:
+      return "last";
+    case Pooling::max:
+      return "max";
   }
   return "";
 }
@@ -87,8 +102,8 @@ std::optional<Pooling> parse_pooling(std::string_view word) {
   return std::nullopt;
 }
 
-EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenizer* tokenizer, const ModelInfo& info,
-                                    const std::string& word, int context) {
+EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenizer* tokenizer,
+                                    const ModelInfo& info, const std::string& word, int context) {
   EmbeddingSetup setup;
   const auto parse = [](const char* name, std::string_view text) {
     const auto pooling = parse_pooling(text);
@@ -96,9 +111,12 @@ EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenize
     return *pooling;
   };
   const char* debug = std::getenv("MLXCEL_EMBEDDING_POOLING");
-  if (debug != nullptr && *debug != '\0') setup.pooling = parse("MLXCEL_EMBEDDING_POOLING", debug);
-  else if (!word.empty()) setup.pooling = parse("pooling", word);
-  else setup.pooling = checkpoint_pooling(checkpoint).value_or(Pooling::mean);
+  if (debug != nullptr && *debug != '\0')
+    setup.pooling = parse("MLXCEL_EMBEDDING_POOLING", debug);
+  else if (!word.empty())
+    setup.pooling = parse("pooling", word);
+  else
+    setup.pooling = checkpoint_pooling(checkpoint).value_or(Pooling::mean);
 
   setup.max_input = kMaxInput;
   if (info.max_positions > 0) setup.max_input = std::min(setup.max_input, info.max_positions);
@@ -112,7 +130,8 @@ EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenize
   return setup;
 }
 
-std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions, bool normalize) {
+std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions,
+                        bool normalize) {
   const auto columns = static_cast<size_t>(width);
   const size_t tokens = hidden.size() / columns;
   const size_t kept = dimensions > 0 ? std::min(columns, static_cast<size_t>(dimensions)) : columns;
@@ -132,7 +151,8 @@ std::vector<float> pool(std::span<const float> hidden, int width, Pooling poolin
     case Pooling::max:
       for (size_t i = 0; i < kept; ++i) sums[i] = static_cast<double>(hidden[i]);
       for (size_t t = 1; t < tokens; ++t)
-        for (size_t i = 0; i < kept; ++i) sums[i] = std::max(sums[i], static_cast<double>(hidden[t * columns + i]));
+        for (size_t i = 0; i < kept; ++i)
+          sums[i] = std::max(sums[i], static_cast<double>(hidden[t * columns + i]));
       break;
   }
   double scale = 1.0;

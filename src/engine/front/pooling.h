@@ -24,13 +24,14 @@ struct EmbeddingSetup {
   int max_input = 0;  // tokens
 };
 
-/// Pooling: MLXCEL_EMBEDDING_POOLING, `word` (an option), 1_Pooling/config.json, the family's default. Length: the
-/// least of the tokenizer's, the model's, 8192 and `context` (0: unset).
-EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenizer* tokenizer, const ModelInfo& info,
-                                    const std::string& word, int context);
+/// Pooling: MLXCEL_EMBEDDING_POOLING, `word` (an option), 1_Pooling/config.json, the family's default.
+/// Length: the least of the tokenizer's, the model's, 8192 and `context` (0: unset).
+EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenizer* tokenizer,
+                                    const ModelInfo& info, const std::string& word, int context);
 
 /// `hidden` [tokens, width] of one input -> the first `dimensions` (0: all) of its vector, of length 1 when
 /// `normalize`. Tokens are summed in order, in f64.
-std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions, bool normalize);
+std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions,
+                        bool normalize);
 
 }  // namespace mlxcel

@@ -73,7 +73,8 @@ TEST_F(PoolingFiles, WhatItCannotDoIsSaid) {
   EXPECT_EQ(kind("[]"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind("{}"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind(R"({"pooling_mode_weightedmean_tokens": true})"), ErrorKind::unsupported);
-  EXPECT_EQ(kind(R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})"), ErrorKind::unsupported);
+  EXPECT_EQ(kind(R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})"),
+            ErrorKind::unsupported);
   EXPECT_EQ(error_of([&] { setup("median"); }).first, ErrorKind::invalid_request);
   file("modules.json", R"([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])");
   EXPECT_NE(error_of([&] { setup(); }).second.find("Dense"), std::string::npos);

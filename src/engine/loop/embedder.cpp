@@ -11,8 +11,10 @@ namespace mlxcel {
 void EmbedJob::settle(const std::optional<Error>& error) {
   if (settled) return;
   settled = true;
-  if (error) promise.set_value(*error);
-  else promise.set_value(std::move(result));
+  if (error)
+    promise.set_value(*error);
+  else
+    promise.set_value(std::move(result));
 }
 
 Embedder::Outcome Embedder::step(Jobs& jobs) {
@@ -66,8 +68,9 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
     EmbedJob& job = *inputs[i].job;
     if (job.settled) continue;
     const StepRow& row = step.rows()[i];
-    const std::span<const float> values(hidden.data<float>() + static_cast<size_t>(row.first) * static_cast<size_t>(width),
-                                        static_cast<size_t>(row.count) * static_cast<size_t>(width));
+    const std::span<const float> values(
+        hidden.data<float>() + static_cast<size_t>(row.first) * static_cast<size_t>(width),
+        static_cast<size_t>(row.count) * static_cast<size_t>(width));
     outcome.inputs += 1;
     outcome.tokens += row.count;
     try {

@@ -24,8 +24,8 @@ struct EmbedJob {
   Pooling pooling = Pooling::mean;
   Embeddings result;
   std::promise<Outcome> promise;
-  size_t next = 0;      // first input not yet in a step
-  size_t done = 0;      // inputs with a vector
+  size_t next = 0;  // first input not yet in a step
+  size_t done = 0;  // inputs with a vector
   bool settled = false;
 
   void settle(const std::optional<Error>& error = std::nullopt);

@@ -3,10 +3,14 @@
 #include <mlx/transforms.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/front/fingerprint.h"
 #include "engine/loop/pattern.h"
+#include "kernels/primitive.h"
+#include "state/kv_mode.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -33,6 +37,12 @@ EngineOptions checked(EngineOptions o) {
                o.parallel, o.step_token_budget);
   if (o.max_token_gap_ms < 1)
     fail_param("max-token-gap", "max-token-gap: expected 1 ms or more, found {}", o.max_token_gap_ms);
+  if (o.prefill_interval < 1)
+    fail_param("prefill-grant-interval", "prefill-grant-interval: expected 1 or more steps, found {}",
+               o.prefill_interval);
+  if (!(o.kv_watermark >= 0.0 && o.kv_watermark <= 0.5))
+    fail_param("kv-admission-watermark", "kv-admission-watermark: expected 0.0 to 0.5, found {}",
+               o.kv_watermark);
   if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
     fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
                o.draft_tokens);
@@ -43,23 +53,18 @@ EngineOptions checked(EngineOptions o) {
     fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
   if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
     fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
-  if (!o.prompt_cache_dir.empty())
-    fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
-  if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
-    fail(ErrorKind::unsupported, "kv-cache-mode {}: this build has fp16 and f32", o.kv_cache_mode);
+  parse_kv_mode(o.kv_cache_mode);
+  if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT");
+      o.memory_limit == 0 && text != nullptr && *text != '\0')
+    o.memory_limit = parse_bytes(text).value_or(0);  // available_memory() says what is wrong with it
   return o;
 }
 
-mx::Dtype kv_dtype(const EngineOptions& options, const Checkpoint& checkpoint, const ModelInfo& info) {
-  if (options.kv_cache_mode == "f32") return mx::float32;
+/// The type of keys and values that are not coded.
+mx::Dtype kv_dtype(const Checkpoint& checkpoint, const ModelInfo& info) {
   if (checkpoint.format == Checkpoint::Format::gguf) return mx::float16;
   if (info.checkpoint_dtype == mx::bfloat16) return mx::bfloat16;
   return info.checkpoint_dtype == mx::float32 ? mx::float32 : mx::float16;
-}
-
-const char* label(mx::Dtype dtype) {
-  if (dtype == mx::float32) return "f32";
-  return dtype == mx::bfloat16 ? "bf16" : "f16";
 }
 
 }  // namespace
@@ -91,6 +96,9 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
+    if (info_.diffusion.block > 0 && options_.prompt_lookup)
+      fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
+           info_.model_type);
     make_store(checkpoint);
     make_drafter();
   }
@@ -106,8 +114,14 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   context_ = options_.context > 0 ? options_.context : own;
 
   const StateLayout& layout = model_->layout();
-  const mx::Dtype dtype = kv_dtype(options_, checkpoint, info_);
-  const size_t token_bytes = layout.kv_bytes_per_token(dtype);
+  const mx::Dtype dtype = kv_dtype(checkpoint, info_);
+  KvPlan kv = plan_kv(layout,
+                      {.mode = parse_kv_mode(options_.kv_cache_mode),
+                       .boundary_values = options_.kv_boundary_values,
+                       .skip_last_layer = options_.kv_skip_last_layer},
+                      dtype, info_.layers, info_.model_type);
+  kv_label_ = kv.label;
+  const size_t token_bytes = layout.kv_bytes_per_token(kv.formats);
   const auto pages = [](int tokens) { return (static_cast<size_t>(tokens) + kPageTokens - 1) / kPageTokens; };
   size_t tokens = pages(context_) * kPageTokens * static_cast<size_t>(options_.parallel);
   const size_t budget = options_.prompt_cache_bytes > 0
@@ -116,16 +130,19 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   if (token_bytes > 0) {
     // Pages take memory when they are first used, so half of what is free now is a bound, not a claim.
     const size_t memory = available_memory();
-    size_t room = memory == 0 ? tokens : memory / 2 / token_bytes / kPageTokens * kPageTokens;
+    size_t share = memory / 2;
+    if (options_.kv_budget_bytes > 0)
+      share = memory == 0 ? options_.kv_budget_bytes : std::min(share, options_.kv_budget_bytes);
+    size_t room = share == 0 ? tokens : share / token_bytes / kPageTokens * kPageTokens;
     if (options_.max_kv_tokens > 0) room = std::min(room, options_.max_kv_tokens / kPageTokens * kPageTokens);
     if (room < pages(context_) * kPageTokens) {
       if (options_.context > 0 || room < kPageTokens)
         fail(ErrorKind::out_of_memory,
              "a window of {} tokens takes {} of keys and values; {} are available for them", context_,
-             format_bytes(static_cast<size_t>(context_) * token_bytes), format_bytes(memory / 2));
+             format_bytes(static_cast<size_t>(context_) * token_bytes), format_bytes(share));
       warnings_.push_back(
           fmt::format("window reduced from {} to {} tokens: {} of memory are available for keys and values",
-                      context_, room, format_bytes(memory / 2)));
+                      context_, room, format_bytes(share)));
       context_ = static_cast<int>(room);
     }
     tokens = std::min(tokens, room);
@@ -133,14 +150,23 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     if (options_.prompt_cache && options_.max_kv_tokens == 0)
       tokens += std::min(room - tokens, budget / token_bytes / kPageTokens * kPageTokens);
   }
-  store_ = std::make_unique<StateStore>(layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens});
-  kv_label_ = layout.kv().empty() ? "none: no layer keeps keys and values"
-                                  : fmt::format("{}: applied to {} of {} layers", label(dtype),
-                                                layout.kv().size(), info_.layers);
+  store_ = std::make_unique<StateStore>(
+      layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens, .formats = kv.formats});
   work_.pages_total = store_->pages_total();
   uncuttable_ = !layout.recurrent().empty() || std::any_of(layout.kv().begin(), layout.kv().end(),
                                                            [](const KvSpec& kv) { return kv.window > 0; });
   if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
+  if (!cache_ || options_.prompt_cache_dir.empty()) return;
+  if (kernel_mode() != KernelMode::native) {
+    warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
+    return;
+  }
+  disk_ = std::make_unique<DiskCache>(
+      options_.prompt_cache_dir,
+      model_fingerprint(checkpoint, info_, layout, kv.formats, options_.weight_edits),
+      options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
+  cache_->on_evict(
+      [this](const std::string& scope, std::span<const TokenId> tokens) { disk_->unseen(scope, tokens); });
 }
 
 void Loop::warm_up() {
@@ -165,6 +191,7 @@ void Loop::close() {
   drop_done();
   drafter_.reset();
   embedder_.reset();
+  disk_.reset();  // when everything is written
   cache_.reset();
   store_.reset();
   model_.reset();
@@ -209,6 +236,7 @@ bool Loop::turn() {
 
 bool Loop::turn_once() {
   collect();
+  if (disk_) disk_->collect();
   sweep_cancelled();
   admit();
   bool worked = false;
@@ -281,7 +309,14 @@ void Loop::keep(Sequence& s, RowState row) {
     if (!store_->layout().recurrent().empty()) return;  // a rejected draft is in it
     row.truncate(s.evaluated);
   }
+  write_out(s, row);
   cache_->keep(cache_scope(s), s.tokens, std::move(row));
+}
+
+void Loop::write_out(const Sequence& s, const RowState& row) {
+  if (!disk_ || row.length() < kPageTokens) return;
+  disk_->write(cache_scope(s), std::span(s.tokens).first(static_cast<size_t>(row.length())),
+               RowImage::of(row.fork()));
 }
 
 // The prompt's full pages, so that requests which come while this one runs find them.
@@ -394,6 +429,13 @@ void Loop::publish() {
     work_.cache_entries = cache_->entries();
     work_.cache_bytes = cache_->bytes();
     work_.cache_evictions = cache_->evictions();
+  }
+  if (disk_) {
+    const DiskCache::Figures figures = disk_->figures();
+    work_.disk_hits = figures.hits;
+    work_.disk_misses = figures.misses;
+    work_.disk_corrupt = figures.corrupt;
+    work_.disk_writes = figures.writes;
   }
   const std::lock_guard lock(mutex_);
   stats_ = work_;

@@ -15,6 +15,7 @@
 #include "engine/engine.h"
 #include "engine/front/pooling.h"
 #include "engine/loop/adapters.h"
+#include "engine/loop/disk_cache.h"
 #include "engine/loop/drafter.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
@@ -32,6 +33,7 @@ class Loop final : public ModelThread::Guest {
  public:
   static constexpr int kMaxFailures = 8;
   static constexpr size_t kMaxTurns = 4096;  // keys whose turn is remembered
+  static constexpr int kNoLimit = 1 << 30;
 
   Loop(const EngineOptions& options, std::vector<TokenId> eos);
   ~Loop() override;
@@ -75,6 +77,7 @@ class Loop final : public ModelThread::Guest {
   void collect();
   void sweep_cancelled();
   void keep(Sequence& sequence, RowState row);
+  void write_out(const Sequence& sequence, const RowState& row);
   void keep_prompt(Sequence& sequence);
   void finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos = std::nullopt);
   void fail_sequence(Sequence& sequence, const Error& error);
@@ -92,11 +95,14 @@ class Loop final : public ModelThread::Guest {
   void share_prompt(Sequence& leader, std::span<const float> logits);
   int pages_promised() const;
   bool make_room(int pages);
+  std::optional<Error> lack_of_memory(const Sequence& sequence, int pages);
   bool drop_parked();
   void find_prefix(Sequence& sequence);
+  void take_in(Sequence& sequence);
   std::string cache_scope(const Sequence& sequence) const;
   int boundary_of(const Sequence& sequence) const;
   bool preempt_below(Priority priority);
+  void park(Sequence& sequence);
   void put_back(std::vector<std::unique_ptr<Sequence>>::iterator at);
 
   // step.cpp: one step.
@@ -112,8 +118,15 @@ class Loop final : public ModelThread::Guest {
   bool take(Sequence& sequence, std::span<const float> logits);
   void rewind(Sequence& sequence, const Piece& piece);
   void deliver_scores(Sequence& sequence, const Piece& piece, const float* logits);
+  bool put(Sequence& sequence, Draw draw);
   void note_failure(const std::exception& error);
+  void relieve(const std::vector<Piece>& pieces, const std::exception& error);
   int max_scored_tokens() const;
+
+  // denoise.cpp: text diffusion.
+  void begin_canvas(Sequence& sequence) const;
+  Piece canvas_piece(Sequence& sequence, int room) const;
+  void deliver_canvas(Sequence& sequence, const Piece& piece, const float* logits, int rows);
 
   // request.cpp: what a request is checked for and turned into, on the caller's thread.
   void check_prompt(const Request& request) const;
@@ -146,9 +159,14 @@ class Loop final : public ModelThread::Guest {
   std::shared_ptr<const TokenBiases> language_bias_;  // of options_.language_bias
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
+  std::unique_ptr<DiskCache> disk_;     // none: not asked for. Made by open(): any thread reads the pointer
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
   StepCost cost_;
-  std::unique_ptr<Drafter> drafter_;                    // none: plain decoding
+  std::unique_ptr<Drafter> drafter_;  // none: plain decoding
+  int steps_since_chunk_ = 0;         // decode steps since the last that held a part of a prompt
+  int step_limit_ = kNoLimit;         // tokens of a step after an allocation failed; grows back
+  size_t memory_left_ = 0;            // as it was at memory_seen_
+  TimePoint memory_seen_ = {};
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
   uint64_t turn_ = 0;
   std::unique_ptr<Embedder> embedder_;

@@ -50,7 +50,8 @@ LoopDetection parse_loop_detection(std::string_view text) {
     if (at == end && next < end) numbers.clear();  // a trailing comma
   }
   if (at != end || numbers.size() != 3)
-    fail_param("MLXCEL_LOOP_DETECTION", "MLXCEL_LOOP_DETECTION: \"{}\": expected on, off or MIN,MAX,COUNT", text);
+    fail_param("MLXCEL_LOOP_DETECTION", "MLXCEL_LOOP_DETECTION: \"{}\": expected on, off or MIN,MAX,COUNT",
+               text);
   const LoopDetection loops{.max_pattern = numbers[1], .min_pattern = numbers[0], .min_count = numbers[2]};
   if (loops.max_pattern < 1)
     fail_param("MLXCEL_LOOP_DETECTION", "MLXCEL_LOOP_DETECTION: \"{}\": MAX: expected 1 or more", text);

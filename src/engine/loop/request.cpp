@@ -65,6 +65,7 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
         if (id >= 0 && id < info_.vocab_size) request.sampling.banned.push_back(id);
     request.eos.clear();
   }
+  if (info_.diffusion.block > 0) request.sampling.banned.push_back(info_.diffusion.mask);
 
   if (!request.sampling.language_bias) request.sampling.language_bias = language_bias();
   auto sequence = std::make_unique<Sequence>();
@@ -87,6 +88,10 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
   if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
+  begin_canvas(*sequence);
+  if (disk_ && sequence->request.cache_prompt && !sequence->request.prompt_logprobs &&
+      sequence->tokens.size() > 1)
+    sequence->stored = disk_->find(cache_scope(*sequence), sequence->tokens, !uncuttable_);
   sequence->sink = std::move(sink);
   sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
   sequence->submitted = Clock::now();

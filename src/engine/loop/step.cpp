@@ -1,6 +1,7 @@
 // One step of the loop: which tokens, their pages, the evaluation, and what comes of it.
 #include "state/step.h"
 
+#include <mlx/memory.h>
 #include <mlx/transforms.h>
 
 #include <algorithm>
@@ -35,10 +36,17 @@ std::vector<Piece> Loop::plan() {
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
+  left = std::min(left, std::max(step_limit_ - decoding, 1));
+  if (decoding > 0 && ++steps_since_chunk_ < options_.prefill_interval) return pieces;
   int scorable = max_scored_tokens();
   for (const auto& s : running_) {
     if (s->decoding()) continue;
     if (left <= 0) break;
+    if (s->canvas) {
+      pieces.push_back(canvas_piece(*s, left));
+      left -= pieces.back().count;
+      continue;
+    }
     int count = std::min({s->remaining(), left, chunk});
     if (s->held() < s->boundary) count = std::min(count, s->boundary - s->held());
     Wants wants = Wants::none;
@@ -53,6 +61,7 @@ std::vector<Piece> Loop::plan() {
     }
     pieces.push_back({s.get(), count, wants});
     left -= count;
+    steps_since_chunk_ = 0;
   }
   return pieces;
 }
@@ -107,6 +116,10 @@ void Loop::run(const std::vector<Piece>& pieces) {
     failures_in_a_row_ = 0;
   } catch (const std::exception& error) {
     whole = false;
+    if (is_out_of_memory(error)) {
+      relieve(pieces, error);
+      return;
+    }
     note_failure(error);
     if (pieces.size() == 1) {
       fail_sequence(*pieces[0].sequence, to_error(error));
@@ -126,7 +139,8 @@ void Loop::run(const std::vector<Piece>& pieces) {
   }
   const double seconds = seconds_between(before, Clock::now());
   if (whole) {
-    pace_.observe(total, seconds * 1e3);
+    pace_.observe(total, seconds * 1e3, decoding > 0 && decoding < total);
+    if (step_limit_ < kNoLimit) step_limit_ = std::min(step_limit_ * 2, kNoLimit);
     if (drafter_ && decoding == total) cost_.observe(total, seconds * 1e3);
   }
   const double share = static_cast<double>(decoding) / total;
@@ -136,6 +150,25 @@ void Loop::run(const std::vector<Piece>& pieces) {
   work_.step_rows = static_cast<int>(pieces.size());
   ++work_.steps;
   if (decoding_rows > 0 && decoding_rows < static_cast<int>(pieces.size())) ++work_.mixed_steps;
+}
+
+// An allocation failed: the rows stand as before the step, and the next is smaller. Where it cannot be, the
+// youngest row gives its memory back and waits; a row alone with a small step is refused.
+void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error) {
+  int total = 0;
+  for (const Piece& piece : pieces) total += piece.count;
+  log::warn("engine", "a step of {} tokens found no memory: {}", total, error.what());
+  mx::clear_cache();
+  if (cache_) cache_->clear();
+  if (total > Pace::kLeast) {
+    step_limit_ = std::max(total / 2, Pace::kLeast);
+    if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.sequence->decoding(); }))
+      return;
+  }
+  if (running_.size() > 1)
+    put_back(std::prev(running_.end()));
+  else
+    fail_sequence(*pieces[0].sequence, to_error(error));
 }
 
 void Loop::forward(const std::vector<Piece>& pieces) {
@@ -193,6 +226,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
 }
 
 void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int rows) {
+  if (s.canvas) return deliver_canvas(s, piece, logits, rows);
   const auto vocab = static_cast<size_t>(info_.vocab_size);
   s.evaluated = s.held() - static_cast<int>(piece.draft.size());
   if (s.wants_scores() && piece.wants == Wants::all) deliver_scores(s, piece, logits);
@@ -243,7 +277,11 @@ void Loop::rewind(Sequence& s, const Piece& piece) {
 // One token from its logits; false when it ended the answer.
 bool Loop::take(Sequence& s, std::span<const float> logits) {
   const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
-  Draw draw = s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask);
+  return put(s, s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask));
+}
+
+// A drawn token joins the answer; false when it ended it.
+bool Loop::put(Sequence& s, Draw draw) {
   const auto& eos = s.request.eos;
   if (std::find(eos.begin(), eos.end(), draw.token) != eos.end()) {
     finish(s, FinishReason::stop, draw.token);

@@ -1,6 +1,6 @@
 // Which instruction set's bodies run. Each body is its own translation unit under isa/, named
-// *_generic.cpp, *_avx2.cpp, *_avx512.cpp, *_neon.cpp, *_i8mm.cpp; room.cmake gives it its flags by that name.
-// Rule for bodies: everything in an anonymous namespace but the one entry point, and no include whose
+// *_generic.cpp, *_avx2.cpp, *_avx512.cpp, *_neon.cpp, *_i8mm.cpp; room.cmake gives it its flags by that
+// name. Rule for bodies: everything in an anonymous namespace but the one entry point, and no include whose
 // inline functions or templates the linker might share with other units (no std::, only C headers and
 // <immintrin.h> or <arm_neon.h>): the copy it keeps could hold instructions the machine lacks.
 // Thread: any. Failure: a forced set that is unknown or absent is an invalid_request naming those here.

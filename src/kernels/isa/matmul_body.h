@@ -500,8 +500,7 @@ void spread(const CodeLayout& layout, const uint8_t* block, int first, int last,
 }
 
 void expand(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch) {
-  by_code(layout.code,
-          [&]<CodeKind kCode>() { expand_chunks<kCode>(layout, block, first, last, scratch); });
+  by_code(layout.code, [&]<CodeKind kCode>() { expand_chunks<kCode>(layout, block, first, last, scratch); });
 }
 
 template <bool kBytes, bool kHalves>

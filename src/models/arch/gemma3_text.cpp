@@ -16,7 +16,12 @@ Rope sliding_rope(const Config& c, const Dims& d) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c, {.vocab = 262208, .hidden = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head_dim = 256,
+  const auto d = Dims::from(c, {.vocab = 262208,
+                                .hidden = 2304,
+                                .layers = 26,
+                                .heads = 8,
+                                .kv_heads = 4,
+                                .head_dim = 256,
                                 .max_positions = 131072});
   refuse_two_way(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);

@@ -1,6 +1,7 @@
 // GLM-4.5 and 4.6: grouped attention with half of each head rotated, DeepSeek-V3's experts. Reference:
 // transformers Glm4MoeForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -14,20 +15,14 @@ Decoder build(const Config& c, const Weights& w) {
   std::optional<HeadNormOptions> head_norm;
   if (c.get("use_qk_norm", false)) head_norm = HeadNormOptions{.eps = eps};
 
-  return pre_norm_decoder(c, w, d, eps,
-                          {.mixer =
-                               [&](int, const Weights& layer) {
-                                 return Attention(layer / "self_attn", d,
-                                                  {.rope = rope,
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int) {
+                           return AttentionOptions{.rope = rope,
                                                    .qk_norm = head_norm,
                                                    .qkv_bias = bias_if(c.get("attention_bias", false)),
-                                                   .out_bias = Bias::none});
-                               },
-                           .ffn =
-                               [&](int i, const Weights& layer) {
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe,
-                                                        is_sparse(c, i, d.layers, 1));
-                               }});
+                                                   .out_bias = Bias::none};
+                         },
+                         moe, [&](int i) { return is_sparse(c, i, d.layers, 1); }});
 }
 
 std::vector<Rule> rules(const Config& c, const Source&) {
