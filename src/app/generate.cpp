@@ -100,9 +100,6 @@ TurnOptions turn_options(const GenerateFlags& flags, const Engine& engine) {
   TurnOptions turn;
   turn.sampling = sampling_params(flags.state, engine.checkpoint().generation_config);
   turn.ignore_eos = service.sampling.ignore_eos;
-  if (service.language_bias)
-    turn.sampling.language_bias =
-        std::make_shared<const TokenBiases>(token_biases(*service.language_bias, *engine.tokenizer()));
   validate(turn.sampling, engine.info().vocab_size);
   turn.max_tokens = flags.max_tokens;
   turn.stops = flags.state.reverse_prompts;
@@ -147,6 +144,7 @@ int command(Door door, int argc, char** argv) {
   options.parallel = 1;
   options.prompt_lookup = serve.prompt_lookup;
   options.draft_tokens = serve.draft_tokens;
+  options.language_bias = serve.language_bias;
   options.model = resolve(flags.model());
   if (flags.model().estimate) preflight(flags.model(), options.model, 1);
   const auto engine = load_engine(flags.model(), options);

@@ -93,7 +93,6 @@ class Repl {
       if (!set_sampling(flags_.state, key, value))
         return fmt::print(stderr, "/set {}: no such setting; /help lists them\n", key);
       SamplingParams changed = sampling_params(flags_.state, engine_.checkpoint().generation_config);
-      changed.language_bias = options.sampling.language_bias;
       validate(changed, engine_.info().vocab_size);
       options.sampling = std::move(changed);
     } catch (const std::exception& error) {

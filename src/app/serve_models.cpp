@@ -121,6 +121,7 @@ EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
     options.prompt_cache_bytes = static_cast<size_t>(flags.prompt_cache_mib) << 20;
   options.prompt_lookup = flags.prompt_lookup;
   options.draft_tokens = flags.draft_tokens;
+  options.language_bias = flags.language_bias;
   return options;
 }
 

@@ -36,6 +36,7 @@ struct ServeFlags {
   long long prompt_cache_mib = -1;
   size_t prompt_cache_bytes = 0;
   int draft_tokens = 0;
+  LanguageBias language_bias;
   std::vector<std::pair<std::string, std::string>> template_variables;  // name, JSON
   std::vector<std::string> notes;                                       // to be said at start-up
   RouterFlags router;

@@ -9,7 +9,6 @@
 #include <vector>
 
 #include "sample/params.h"
-#include "text/language_bias.h"
 
 namespace mlxcel {
 
@@ -83,7 +82,6 @@ struct ServiceOptions {
   std::string mlx_version;    // for metrics
   std::string otlp_endpoint;  // where spans go; empty: nowhere
   SamplingFlags sampling;
-  std::optional<LanguageBias> language_bias;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings
   int predict = -1;                          // default output cap
   int ping_seconds = 30;

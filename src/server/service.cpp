@@ -69,9 +69,6 @@ void Service::ready(std::shared_ptr<Engine> engine) {
         ChatTemplate::from_text(options_.chat_template, spelling(tokenizer.bos()), spelling(tokenizer.eos()));
   }
   read_checkpoint_defaults(*engine);
-  if (options_.language_bias && !engine->info().encoder)
-    language_bias_ =
-        std::make_shared<const TokenBiases>(token_biases(*options_.language_bias, *engine->tokenizer()));
   {
     const std::lock_guard lock(mutex_);
     template_ = std::move(chat_template);
@@ -234,7 +231,6 @@ SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
   out.adaptive_decay = plain(fields.adaptive_decay, flags.adaptive_decay, usual.adaptive_decay);
   out.samplers = plain(fields.samplers, flags.samplers, usual.samplers);
   out.post_sampling_probs = fields.post_sampling_probs;
-  out.language_bias = language_bias_;
   out.banned = flags.banned;
   out.logit_bias = flags.logit_bias;
   for (const auto& [token, bias] : fields.logit_bias) out.logit_bias[token] = bias;

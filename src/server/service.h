@@ -108,7 +108,6 @@ class Service {
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const ChatTemplate> template_;
   SamplingFlags checkpoint_;  // generation_config.json or GGUF's sampling keys
-  std::shared_ptr<const TokenBiases> language_bias_;
   bool matryoshka_ = false;
   Vocabulary vocabulary_;     // of the engine that was there last
   openai::ModelEntry entry_;  // the same

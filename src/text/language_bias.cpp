@@ -8,7 +8,6 @@
 #include <optional>
 
 #include "base/error.h"
-#include "text/tokenizer.h"
 
 namespace mlxcel {
 namespace {
@@ -203,13 +202,6 @@ std::vector<std::pair<int32_t, float>> token_biases(const LanguageBias& bias,
     }
   }
   return out;
-}
-
-std::vector<std::pair<int32_t, float>> token_biases(const LanguageBias& bias, const Tokenizer& tokenizer) {
-  std::vector<std::string> bytes(static_cast<size_t>(tokenizer.vocab_size()));
-  for (TokenId id = 0; id < tokenizer.vocab_size(); ++id)
-    if (!tokenizer.is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer.token_bytes(id);
-  return token_biases(bias, bytes);
 }
 
 }  // namespace mlxcel

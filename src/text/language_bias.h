@@ -25,8 +25,5 @@ void check(const LanguageBias& bias, const std::string& param = "lang-bias");
 /// Biases by token id; `tokens` are the bytes each id stands for.
 std::vector<std::pair<int32_t, float>> token_biases(const LanguageBias& bias,
                                                     const std::vector<std::string>& tokens);
-class Tokenizer;
-/// The same over a tokenizer's vocabulary; one pass over all of it.
-std::vector<std::pair<int32_t, float>> token_biases(const LanguageBias& bias, const Tokenizer& tokenizer);
 
 }  // namespace mlxcel

@@ -50,7 +50,7 @@ const std::vector<Flag>& server_flags();
 void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& words, FlagState& state);
 /// The row's MLXCEL_ variables (and those the offline commands share with the server), where one is set.
 void read_own_variable(const Flag& flag, FlagState& state);
-/// What --lang-bias* amount to, checked, into the service's options.
+/// What --lang-bias* amount to, checked.
 void read_language_bias(FlagState& state);
 /// The usual escapes (\n \t \r \\ and quotes), since a shell makes line breaks hard to write.
 std::string unescaped(const std::string& text);
