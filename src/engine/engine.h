@@ -82,11 +82,6 @@ struct EngineOptions {
   std::string weight_edits = {};       // what was done to the weights beyond their files (surgery)
   size_t max_per_key = 0;              // running requests of one key while others wait; 0: any number
   size_t keys = 1;             // how many there are: each may fill its share of the queue, beyond: KeyBusy
-  bool prompt_lookup = false;  // draft from what prompt and answer repeat; answers do not change
-  int draft_tokens = 0;        // most tokens of a draft; 0: as many as pay
-  std::string pooling = {};    // encoders: mean, cls, last, max; empty: the checkpoint's own
-};
-
   // Speculation: answers do not change, whatever is drafted.
   bool prompt_lookup = false;              // draft from what prompt and answer repeat
   int prompt_lookup_max_batch = 2;         // rows that decode at once, beyond which nothing is looked up
