@@ -21,6 +21,7 @@
 #include "sample/sampler.h"
 #include "text/chat_template.h"
 #include "text/grammar/grammar.h"
+#include "text/language_bias.h"
 #include "text/tokenizer.h"
 
 namespace mlxcel {
@@ -29,6 +30,24 @@ namespace mlxcel {
 class Busy : public Error {
  public:
   explicit Busy(const std::string& message) : Error(ErrorKind::out_of_memory, message) {}
+};
+
+/// A LoRA adapter and how much of it, beside its own alpha / r.
+struct AdapterSource {
+  std::filesystem::path path = {};
+  float scale = 1.0f;
+};
+struct AdapterScale {
+  int id = 0;
+  float scale = 1.0f;
+};
+struct AdapterInfo {
+  int id = 0;
+  std::string path = {};
+  float scale = 1.0f;       // in force
+  std::string format = {};  // "PEFT", "MLX"
+  int rank = 0;             // the largest
+  size_t bytes = 0;
 };
 
 struct EngineOptions {
@@ -55,10 +74,22 @@ struct EngineOptions {
   size_t prompt_cache_disk_bytes = size_t{10} << 30;
   double prompt_cache_disk_ttl_s = 0;  // entries not used for so long go; 0: they stay
   std::string weight_edits = {};       // what was done to the weights beyond their files (surgery)
-  size_t max_per_key = 0;      // running requests of one key while others wait; 0: any number
-  bool prompt_lookup = false;  // draft from what prompt and answer repeat; answers do not change
-  int draft_tokens = 0;        // most tokens of a draft; 0: as many as pay
+  size_t max_per_key = 0;  // running requests of one key while others wait; 0: any number
+  // Speculation: answers do not change, whatever is drafted.
+  bool prompt_lookup = false;              // draft from what prompt and answer repeat
+  int prompt_lookup_max_batch = 2;         // rows that decode at once, beyond which nothing is looked up
+  std::filesystem::path draft_model = {};  // draft by a smaller model over the same vocabulary
+  std::function<std::unique_ptr<Model>()> make_drafter =
+      nullptr;                 // the same, made on the model thread (tests)
+  bool internal_mtp = false;   // draft by the checkpoint's own block that predicts further
+  int draft_tokens = 0;        // most tokens of a draft; 0: what suits the kind
+  bool draft_adaptive = true;  // no more of them than pay, by what is accepted and what it costs
+  float draft_p_min = 0.0f;    // a draft ends before a token that its model finds less likely
   std::string pooling = {};    // encoders: mean, cls, last, max; empty: the checkpoint's own
+  std::vector<AdapterSource> adapters = {};  // loaded with the model, ids 0, 1, … in this order
+  bool adapters_apply = true;                // false: their scales start at 0
+  bool fuse_adapters = false;                // baked into the weights; scales are then fixed
+  LanguageBias language_bias = {};           // of requests that bring none
   bool warmup = true;
   std::function<void(size_t done, size_t total)> progress = nullptr;
 };
@@ -67,7 +98,9 @@ struct EngineOptions {
 struct LoopDetection {
   int max_pattern = 0;  // tokens of a pattern; 0: off
   int min_pattern = 1;
-  int min_count = 2;  // how often it must stand at the end; at least 2
+  int min_count = 2;   // how often it must stand at the end; at least 2
+  bool given = false;  // the request said so, also where it is off: the environment and the family's habit do
+                       // not count
 };
 
 enum class Priority { high, normal, low };
@@ -76,9 +109,10 @@ struct Request {
   std::vector<TokenId> prompt = {};
   SamplingParams sampling = {};
   LoopDetection loops = {};
-  GrammarUse grammar = {};        // what the answer must look like
-  int max_tokens = -1;            // -1: to the window's end; 0: evaluate the prompt only
-  std::vector<TokenId> eos = {};  // end tokens; filled from the model when empty
+  GrammarUse grammar = {};  // what the answer must look like
+  int max_tokens = -1;      // -1: to the window's end; 0: evaluate the prompt only
+  std::optional<std::vector<AdapterScale>> adapters = {};  // others 0; nothing: the scales in force
+  std::vector<TokenId> eos = {};                           // end tokens; filled from the model when empty
   bool ignore_eos = false;
   bool prompt_logprobs = false;  // Scored events for the prompt's tokens (echo with logprobs)
   int choice = 0;                // index among n choices, for the seed
@@ -187,6 +221,18 @@ class Engine {
   void drain(double timeout_s);
   /// Forgets every kept prefix.
   void clear_prompt_cache();
+
+  // Adapters. Requests have those that were in force, or asked for, when they were handed in.
+  std::vector<AdapterInfo> adapters() const;
+  bool adapters_fused() const;
+  /// Reads and packs on the caller's thread; rows run on meanwhile. The new id. unsupported where they are
+  /// fused.
+  int load_adapter(const AdapterSource& source);
+  /// not_found for an id that is not loaded. Running rows keep what they use.
+  void unload_adapter(int id);
+  /// Those not listed get 0; ids that are not loaded are returned. unsupported where adapters are fused.
+  std::vector<int> set_adapter_scales(const std::vector<AdapterScale>& scales);
+
   /// Why the engine stopped (eight failed evaluations in a row); nothing while it works.
   std::optional<std::string> failure() const;
 
@@ -200,6 +246,8 @@ class Engine {
   const std::vector<TokenId>& eos() const;
   EngineStats stats() const;
   std::string kv_label() const;                      // "f16: applied to 30 of 30 layers"
+  std::string draft_kind() const;                    // "draft", "prompt-lookup"; empty: plain decoding
+  std::string speculation_label() const;             // "draft by llama (Q4_1), verify exact"; "off"
   const std::vector<std::string>& warnings() const;  // of checkpoint, model and window, for the banner
 
  private:

@@ -193,6 +193,20 @@ array Decoder::hidden(Step& step) const {
   return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take() : (*norm_)(list.take());
 }
 
+std::pair<array, array> Skeleton::logits_and_hidden(Step&) const {
+  fail(ErrorKind::unsupported, "this network has no logits beside its hidden states");
+}
+
+std::pair<array, array> Decoder::logits_and_hidden(Step& step) const {
+  const array normed = hidden(step);
+  const auto& wanted = step.wanted();
+  if (wanted.empty()) return {mx::zeros({0, dims_.vocab}, mx::float32), normed};
+  const bool some = static_cast<int>(wanted.size()) != step.count();
+  const array rows =
+      some ? mx::take(normed, array(wanted.data(), {static_cast<int>(wanted.size())}, mx::int32), 0) : normed;
+  return {capped(head_(rows)), normed};
+}
+
 array Decoder::logits(Step& step) const {
   if (!norm_) fail(ErrorKind::internal, "decoder without a final norm: finish() was not called");
   const auto& wanted = step.wanted();

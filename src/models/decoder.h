@@ -94,6 +94,9 @@ class Decoder : public Skeleton {
   NetworkFacts facts() const override;
   array hidden(Step& step) const override;
   array logits(Step& step) const override;
+  std::pair<array, array> logits_and_hidden(Step& step) const override;
+  const Embedding* table() const override { return &embedding_; }
+  const Linear* head() const override { return &head_; }
 
  private:
   array layers(Step& step) const;

@@ -4,24 +4,13 @@
 
 #include "base/error.h"
 #include "models/arch.h"
+#include "models/fitted.h"
 
 namespace mlxcel {
 
 namespace {
 
 constexpr size_t kNamesInMessage = 8;
-
-class LoadedModel : public Model {
- public:
-  ModelInfo info_;
-  StateLayout layout_;
-  std::unique_ptr<Skeleton> network_;
-
-  const ModelInfo& info() const override { return info_; }
-  const StateLayout& layout() const override { return layout_; }
-  array logits(Step& step) override { return network_->logits(step); }
-  array hidden(Step& step) override { return network_->hidden(step); }
-};
 
 void refuse_unasked(const std::vector<std::string>& names) {
   if (names.empty()) return;
@@ -31,6 +20,52 @@ void refuse_unasked(const std::vector<std::string>& names) {
   fail(ErrorKind::bad_checkpoint, "the checkpoint has {} {} that this architecture does not use: {}",
        names.size(), names.size() == 1 ? "tensor" : "tensors", list);
 }
+
+class LoadedModel : public Model {
+ public:
+  ModelInfo info_;
+  StateLayout layout_;
+  std::shared_ptr<Source> source_;  // after the rules: what adapters are fitted to
+  std::shared_ptr<AdapterBook> adapters_;
+  std::shared_ptr<Source> published_;
+  std::optional<Config> config_;
+  const MtpArch* mtp_ = nullptr;
+  std::unique_ptr<Skeleton> network_;
+
+  const ModelInfo& info() const override { return info_; }
+  const StateLayout& layout() const override { return layout_; }
+  array logits(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits(step);
+  }
+  array hidden(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->hidden(step);
+  }
+  std::pair<array, array> logits_and_hidden(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits_and_hidden(step);
+  }
+  std::shared_ptr<const MtpHead> mtp() const override {
+    if (!mtp_->build || network_->table() == nullptr || network_->head() == nullptr) return nullptr;
+    const auto ruled = apply_rules(published_, mtp_->weights(*config_, *published_));
+    if (ruled->names().empty()) return nullptr;
+    StateLayout layout;
+    const auto weights = Weights::load(ruled, layout);
+    MtpBlock block = mtp_->build(*config_, weights);
+    refuse_unasked(weights.report().unasked);
+    return std::make_shared<const MtpHead>(layout, std::move(block),
+                                           MtpHead::Shared{*network_->table(), *network_->head()});
+  }
+  std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const override {
+    check_copies(*source_, files);
+    auto made = adapters_->make([&](const std::string& weight, const Shape& shape) {
+      return fitted(*source_, files, weight, shape);
+    });
+    refuse_unused(files);
+    return made;
+  }
+};
 
 ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFacts& facts,
                   const WeightReport& report) {
@@ -70,15 +105,32 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
   const NamedArch& found = detect_arch(config);
   auto model = std::make_unique<LoadedModel>();
   const auto rules = found.arch.weights(config, *source);
-  const auto weights = Weights::load(apply_rules(std::move(source), rules), model->layout_, options.progress);
+  model->published_ = source;
+  model->config_ = config;
+  model->mtp_ = &found.arch.mtp;
+  model->source_ = apply_rules(std::move(source), rules);
+  const auto weights = Weights::load(fused(model->source_, options.fuse), model->layout_, options.progress);
+  model->adapters_ = weights.adapters();
   model->network_ = found.arch.build(config, weights);
   const WeightReport report = weights.report();
   refuse_unasked(report.unasked);
+  for (const FusedAdapter& one : options.fuse) {
+    refuse_unused(one.files);
+    check_copies(*model->source_, one.files);
+  }
   model->info_ = info_of(config, found, model->network_->facts(), report);
   return model;
 }
 
 }  // namespace
+
+std::pair<array, array> Model::logits_and_hidden(Step&) {
+  fail(ErrorKind::unsupported, "this model gives no hidden states beside its logits");
+}
+
+std::shared_ptr<const Adapter> Model::adapter(const AdapterFiles& files) const {
+  fail(ErrorKind::unsupported, "{}: this model takes no adapters", files.path().string());
+}
 
 const NamedArch& detect_arch(const Config& config) {
   const auto type = config.get<std::string>("model_type");

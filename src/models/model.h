@@ -5,8 +5,10 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/adapter_files.h"
 #include "checkpoint/checkpoint.h"
 #include "models/skeleton.h"
 #include "nn/weights.h"
@@ -31,6 +33,8 @@ struct ModelInfo {
   Diffusion diffusion = {};                  // text diffusion
 };
 
+class MtpHead;
+
 class Model {
  public:
   virtual ~Model() = default;
@@ -41,10 +45,22 @@ class Model {
   virtual array logits(Step& step) = 0;
   /// Lazy last hidden states [T, hidden] f32, after the final norm.
   virtual array hidden(Step& step) = 0;
+  /// Both of one evaluation: logits [wanted, vocab], hidden [T, hidden]. Encoders throw unsupported.
+  virtual std::pair<array, array> logits_and_hidden(Step& step);
+  /// The checkpoint's own block that predicts further; none where family or checkpoint has none.
+  virtual std::shared_ptr<const MtpHead> mtp() const { return nullptr; }
+  /// An adapter for rows of this model. bad_checkpoint naming pairs that fit nothing here. Any thread.
+  virtual std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const;
+};
+
+struct FusedAdapter {
+  AdapterFiles files;
+  float scale = 1.0f;
 };
 
 struct LoadOptions {
   std::function<void(size_t done, size_t total)> progress = {};  // bytes; called on the loading thread
+  std::vector<FusedAdapter> fuse = {};  // baked into the weights; quantised ones become dense
 };
 
 /// Detects the architecture, applies its rules, builds its parts (packing weights tensor by tensor).

@@ -39,6 +39,11 @@ class Skeleton {
   virtual NetworkFacts facts() const = 0;
   virtual array hidden(Step& step) const = 0;  // [tokens, hidden], after the final norm
   virtual array logits(Step& step) const = 0;  // [wanted, vocab]
+  /// Both of one evaluation.
+  virtual std::pair<array, array> logits_and_hidden(Step& step) const;
+  /// What a block that predicts further shares; none where there is no such thing.
+  virtual const Embedding* table() const { return nullptr; }
+  virtual const Linear* head() const { return nullptr; }
 };
 
 /// A part's work as phases, if it offers them.

@@ -122,7 +122,7 @@ Mla::Latents Mla::latents(const array& x, const Step& step) const {
   const array k_turned = turned(mx::reshape(columns(kv, o_.kv_rank, kv.shape(1)), {tokens, 1, o_.rope_dim}));
 
   const array heads = mx::broadcast_to(head_ids_, {tokens, o_.heads});
-  const array absorbed = kernels::gather_matmul(columns(q, 0, o_.plain_dim), embed_.matrix, heads);
+  const array absorbed = embed_.gather(columns(q, 0, o_.plain_dim), heads);
   const array wide = mx::reshape(latent, {tokens, 1, o_.kv_rank});
   return {mx::concatenate({absorbed, q_turned}, 2), mx::concatenate({wide, k_turned}, 2), q_latent};
 }
@@ -138,8 +138,7 @@ array Mla::seen(const Latents& l, Step& step, const KeyChoice* chosen) const {
 array Mla::values(const array& seen) const {
   const int tokens = seen.shape(0);
   const array heads = mx::broadcast_to(head_ids_, {tokens, o_.heads});
-  const array each =
-      kernels::gather_matmul(mx::reshape(seen, {tokens, o_.heads, o_.kv_rank}), unembed_.matrix, heads);
+  const array each = unembed_.gather(mx::reshape(seen, {tokens, o_.heads, o_.kv_rank}), heads);
   return mx::reshape(each, {tokens, o_.heads * o_.value_dim});
 }
 

@@ -167,11 +167,11 @@ SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options)
 
 array SparseMoe::experts(const array& x, const array& chosen) const {
   const auto product = [&](const array& in, const Linear& bank) {
-    const array y = kernels::gather_matmul(in, bank.matrix, chosen);
+    const array y = bank.gather(in, chosen);
     return bank.bias && !fault("expert bias dropped") ? mx::add(y, mx::take(*bank.bias, chosen, 0)) : y;
   };
   const auto inner = [&] {
-    if (gate_up_.out > 0) return kernels::gather_gated_matmul(x, gate_up_.matrix, chosen, o_.activation);
+    if (gate_up_.out > 0) return gate_up_.gather(x, chosen, o_.activation);
     const array y = product(x, up_);
     if (!o_.gated) return kernels::activate(y, o_.activation);
     if (o_.clamp) return o_.clamp->halves(y);

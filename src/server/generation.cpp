@@ -38,6 +38,7 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
   row.loops.max_pattern = fields.max_pattern.value_or(0);
+  row.loops.given = fields.max_pattern.has_value();
   row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(1));
   row.loops.min_count = fields.min_count.value_or(2);
 }

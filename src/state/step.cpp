@@ -27,7 +27,7 @@ Step::~Step() {
   }
 }
 
-void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants) {
+void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters) {
   if (tokens_) fail(ErrorKind::internal, "step: add() after seal()");
   if (tokens.empty()) fail(ErrorKind::internal, "step: row {} has no tokens", rows_.size());
   StateStore::Impl* store = nullptr;
@@ -45,7 +45,7 @@ void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants) {
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
   for (int i = 0; i < added; ++i) position_ids_.push_back(position + i);
   const int known = state ? state->horizon() : 0;
-  rows_.push_back({state, first, added, wants, position, known > 0 ? known : position + added});
+  rows_.push_back({state, first, added, wants, position, known > 0 ? known : position + added, adapters});
   offsets_.push_back(first + added);
   if (wants == Wants::last) wanted_.push_back(first + added - 1);
   if (wants == Wants::all)

@@ -14,6 +14,8 @@
 
 namespace mlxcel {
 
+struct AdapterSet;  // nn/adapter.h
+
 /// Which of a row's tokens give logits.
 enum class Wants { none, last, all };
 
@@ -24,6 +26,7 @@ struct StepRow {
   Wants wants = Wants::last;
   int position = 0;           // position of the first token (= tokens already in `state`)
   int horizon = 0;            // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
+  const AdapterSet* adapters = nullptr;  // whose products are added to the row's
 };
 
 class Step {
@@ -34,8 +37,8 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   /// Adds a row of at least one token that follow what `state` holds; reserves its pages. `state` may be
-  /// null; a state may stand in one row only.
-  void add(RowState* state, std::span<const int32_t> tokens, Wants wants);
+  /// null; a state may stand in one row only. `adapters` must outlive the step.
+  void add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters = nullptr);
   /// Call once after the last add(): makes the arrays below.
   void seal();
 

@@ -50,6 +50,7 @@ bool Loop::waits_for_leader(const Sequence& s) const {
   if (s.request.group == 0 || s.first_logits || s.generated > 0) return false;
   return std::any_of(running_.begin(), running_.end(), [&](const auto& other) {
     return !other->done && other->generated == 0 && other->request.group == s.request.group &&
+           other->adapter_key == s.adapter_key &&
            other->prompt_tokens == s.prompt_tokens;
   });
 }
@@ -61,7 +62,7 @@ void Loop::share_prompt(Sequence& leader, std::span<const float> logits) {
   std::shared_ptr<const std::vector<float>> copy;
   for (const auto& s : waiting_) {
     if (s->done || s->request.group != leader.request.group || s->first_logits || s->generated > 0 ||
-        s->tokens != leader.tokens || s->wants_scores())
+        s->tokens != leader.tokens || s->wants_scores() || s->adapter_key != leader.adapter_key)
       continue;
     if (!copy) copy = std::make_shared<const std::vector<float>>(logits.begin(), logits.end());
     s->state.emplace(leader.state->fork());
@@ -126,7 +127,8 @@ bool Loop::drop_parked() {
 // Rows that were computed otherwise because their prompt was longer are kept apart.
 std::string Loop::cache_scope(const Sequence& s) const {
   const int regime = store_->layout().regime(s.prompt_tokens);
-  return regime == 0 ? s.request.cache_scope : fmt::format("{}#{}", s.request.cache_scope, regime);
+  const std::string scope = s.request.cache_scope + s.adapter_key;
+  return regime == 0 ? scope : fmt::format("{}#{}", scope, regime);
 }
 
 // Its memory: that of another choice of its prompt, a kept prefix, or nothing yet.
@@ -134,6 +136,7 @@ void Loop::find_prefix(Sequence& s) {
   if (s.request.group != 0 && s.generated == 0 && !uncuttable_ && !s.wants_scores() && s.prompt_tokens > 1)
     for (const auto& other : running_) {
       if (other->done || other->request.group != s.request.group || other->held() < s.prompt_tokens ||
+          other->adapter_key != s.adapter_key ||
           !std::equal(s.tokens.begin(), s.tokens.end(), other->tokens.begin()))
         continue;
       s.state.emplace(other->state->fork());

@@ -10,6 +10,7 @@
 #include "engine/front/fingerprint.h"
 #include "kernels/primitive.h"
 #include "state/kv_mode.h"
+#include "engine/loop/pattern.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -22,6 +23,7 @@ constexpr size_t kLeastCacheBytes = size_t{64} << 20;
 constexpr int kEmbedTokens = 2048;  // tokens of one step of embedding inputs, when prefill_chunk is 0
 
 EngineOptions checked(EngineOptions o) {
+  if (!o.language_bias.languages.empty()) check(o.language_bias);
   o.progress = nullptr;  // belongs to the load, whose caller may be gone
   if (o.parallel < 1 || o.parallel > kMaxParallel)
     fail_param("parallel", "parallel: expected 1 to {} sequences, found {}", kMaxParallel, o.parallel);
@@ -46,6 +48,13 @@ EngineOptions checked(EngineOptions o) {
   parse_kv_mode(o.kv_cache_mode);
   if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT"); o.memory_limit == 0 && text != nullptr && *text != '\0')
     o.memory_limit = parse_bytes(text).value_or(0);  // available_memory() says what is wrong with it
+  if (o.prompt_lookup_max_batch < 1)
+    fail_param("prompt-lookup-max-batch", "prompt-lookup-max-batch: expected 1 or more, found {}",
+               o.prompt_lookup_max_batch);
+  if (!(o.draft_p_min >= 0.0f && o.draft_p_min <= 1.0f))
+    fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
+  if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
+    fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
   return o;
 }
 
@@ -62,6 +71,7 @@ Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
     : options_(checked(options)),
       eos_(std::move(eos)),
       fail_step_(FailStep::from_environment()),
+      loops_(loop_detection_from_environment()),
       pace_(options.step_token_budget, options.max_token_gap_ms) {}
 
 Loop::~Loop() = default;
@@ -76,6 +86,8 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
+    if (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp)
+      fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
         *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
   } else {
@@ -86,6 +98,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
       fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
            info_.model_type);
     make_store(checkpoint);
+    make_drafter();
   }
   if (options_.warmup) warm_up();
   publish();
@@ -172,6 +185,7 @@ void Loop::warm_up() {
 void Loop::close() {
   stop("the engine was closed");
   drop_done();
+  drafter_.reset();
   embedder_.reset();
   disk_.reset();  // when everything is written
   cache_.reset();
@@ -352,6 +366,7 @@ void Loop::fail_sequence(Sequence& sequence, const Error& error) {
 
 void Loop::drop_done() {
   size_t count = std::erase_if(running_, [](const auto& s) { return s->done; });
+  if (count > 0 && drafter_ && running_.empty()) drafter_->keep_only({});
   count += std::erase_if(waiting_, [](const auto& s) { return s->done; });
   if (count > 0) left(count);
 }

@@ -15,6 +15,8 @@
 #include "engine/engine.h"
 #include "engine/front/pooling.h"
 #include "engine/loop/disk_cache.h"
+#include "engine/loop/adapters.h"
+#include "engine/loop/drafter.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
 #include "engine/loop/fault.h"
@@ -47,6 +49,8 @@ class Loop final : public ModelThread::Guest {
   int context() const { return context_; }
   int max_input() const { return embedding_.max_input; }
   const std::string& kv_label() const { return kv_label_; }
+  const char* draft_kind() const { return draft_kind_; }
+  const std::string& speculation_label() const { return speculation_label_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<TokenId>& eos() const { return eos_; }
 
@@ -60,11 +64,15 @@ class Loop final : public ModelThread::Guest {
   EngineStats stats() const;
   std::optional<std::string> failure() const;
   int step_token_budget() const { return pace_.budget(); }
+  AdapterShelf& adapters() { return adapters_; }
+  /// Reads and packs on the caller's thread.
+  int load_adapter(const AdapterSource& source);
 
  private:
   // loop.cpp: what comes and goes.
   bool turn_once();
   void make_store(const Checkpoint& checkpoint);
+  void make_drafter();
   void warm_up();
   void collect();
   void sweep_cancelled();
@@ -99,7 +107,10 @@ class Loop final : public ModelThread::Guest {
 
   // step.cpp: one step.
   std::vector<Piece> plan();
-  int draft(std::vector<Piece>& pieces, int room);
+  int draft(std::vector<Piece>& pieces, int room);  // draft.cpp
+  int most_drafted() const;
+  std::pair<array, array> states_beside(Step& step);
+  void show_states(const std::vector<Piece>& pieces, const array& states);
   void reserve(std::vector<Piece>& pieces);
   void run(const std::vector<Piece>& pieces);
   void forward(const std::vector<Piece>& pieces);
@@ -121,23 +132,31 @@ class Loop final : public ModelThread::Guest {
   void check_prompt(const Request& request) const;
   std::unique_ptr<Sequence> make_sequence(Request request, Sink sink);
   std::shared_ptr<const TokenBytes> token_bytes();
+  std::shared_ptr<const TokenBiases> language_bias();
 
   const EngineOptions options_;
   const std::vector<TokenId> eos_;
   const std::optional<FailStep> fail_step_;
+  const std::optional<LoopDetection> loops_;  // of the environment
   Pace pace_;
 
   ModelInfo info_;
   int context_ = 0;
   EmbeddingSetup embedding_;
   std::string kv_label_;
+  const char* draft_kind_ = "";
+  std::string speculation_label_ = "off";
   std::vector<std::string> warnings_;
+
+  AdapterShelf adapters_;
 
   // Model thread only.
   std::unique_ptr<Model> model_;
   const Tokenizer* tokenizer_ = nullptr;  // the engine's; any thread
   std::once_flag token_bytes_once_;
   std::shared_ptr<const TokenBytes> token_bytes_;
+  std::once_flag language_bias_once_;
+  std::shared_ptr<const TokenBiases> language_bias_;  // of options_.language_bias
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
   std::unique_ptr<DiskCache> disk_;     // none: not asked for. Made by open(): any thread reads the pointer
@@ -147,6 +166,7 @@ class Loop final : public ModelThread::Guest {
   int step_limit_ = kNoLimit;  // tokens of a step after an allocation failed; grows back
   size_t memory_left_ = 0;     // as it was at memory_seen_
   TimePoint memory_seen_ = {};
+  std::unique_ptr<Drafter> drafter_;                    // none: plain decoding
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
   uint64_t turn_ = 0;
   std::unique_ptr<Embedder> embedder_;

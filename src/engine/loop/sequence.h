@@ -6,6 +6,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
@@ -14,6 +15,7 @@
 #include "engine/loop/disk_cache.h"
 #include "engine/loop/gate.h"
 #include "engine/loop/speculation.h"
+#include "nn/adapter.h"
 #include "state/store.h"
 
 namespace mlxcel {
@@ -24,6 +26,8 @@ struct Sequence {
   Sink sink;
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::optional<Sampler> sampler;
+  std::shared_ptr<const AdapterSet> adapters;  // none: the bare model
+  std::string adapter_key;                     // tells prefixes of other sets apart
   std::optional<Gate> gate;       // where the answer is constrained
   std::optional<Canvas> canvas;   // of a text-diffusion model: the block that is being filled in
   std::vector<TokenId> tokens;    // prompt, then what was generated

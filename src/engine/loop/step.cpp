@@ -32,7 +32,7 @@ std::vector<Piece> Loop::plan() {
     pieces.push_back({s.get(), s->remaining(), Wants::last});
     decoding += pieces.back().count;
   }
-  if (options_.prompt_lookup && !pieces.empty()) decoding += draft(pieces, pace_.budget() - decoding);
+  if (drafter_ && !pieces.empty()) decoding += draft(pieces, pace_.budget() - decoding);
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
@@ -64,28 +64,6 @@ std::vector<Piece> Loop::plan() {
     steps_since_chunk_ = 0;
   }
   return pieces;
-}
-
-// Adds drafts to decoding rows, at most `room` tokens in all; how many it added.
-int Loop::draft(std::vector<Piece>& pieces, int room) {
-  const double share = cost_.share(static_cast<int>(pieces.size()));
-  int added = 0;
-  for (Piece& piece : pieces) {
-    Sequence& s = *piece.sequence;
-    int most = std::min({room - added, s.limit - s.generated - 1,
-                         options_.draft_tokens > 0 ? options_.draft_tokens : DraftWidth::kMost});
-    if (most <= 0) continue;
-    most = options_.draft_tokens > 0 ? most : s.width.next(share, most);
-    if (most <= 0) continue;
-    piece.draft = looked_up(s.tokens, most);
-    if (s.gate) piece.draft.resize(s.gate->would_take(piece.draft));
-    if (piece.draft.empty()) continue;
-    if (!store_->layout().recurrent().empty()) piece.before.emplace(s.state->snapshot());
-    piece.count += static_cast<int>(piece.draft.size());
-    piece.wants = Wants::all;
-    added += static_cast<int>(piece.draft.size());
-  }
-  return added;
 }
 
 // Takes the pages the step writes. When they run out cold prefixes go, then choices that wait for a slot,
@@ -163,7 +141,7 @@ void Loop::run(const std::vector<Piece>& pieces) {
   if (whole) {
     pace_.observe(total, seconds * 1e3, decoding > 0 && decoding < total);
     if (step_limit_ < kNoLimit) step_limit_ = std::min(step_limit_ * 2, kNoLimit);
-    if (options_.prompt_lookup && decoding == total) cost_.observe(total, seconds * 1e3);
+    if (drafter_ && decoding == total) cost_.observe(total, seconds * 1e3);
   }
   const double share = static_cast<double>(decoding) / total;
   work_.decode_seconds += seconds * share;
@@ -200,21 +178,28 @@ void Loop::forward(const std::vector<Piece>& pieces) {
     const size_t own = static_cast<size_t>(piece.count) - piece.draft.size();
     const auto tokens = std::span(s.tokens).subspan(static_cast<size_t>(s.held()), own);
     if (piece.draft.empty()) {
-      step.add(&*s.state, tokens, piece.wants);
+      step.add(&*s.state, tokens, piece.wants, s.adapters.get());
     } else {
       std::vector<TokenId> block(tokens.begin(), tokens.end());
       block.insert(block.end(), piece.draft.begin(), piece.draft.end());
-      step.add(&*s.state, block, piece.wants);
+      step.add(&*s.state, block, piece.wants, s.adapters.get());
     }
     wanted |= piece.wants != Wants::none;
     if (fail_step_ && fail_step_->hits(s.request.route, s.steps))
       fail(ErrorKind::internal, "MLXCEL_FAIL_STEP: step {} of request {} throws", s.steps + 1, s.id);
   }
   step.seal();
+  const bool states_too = drafter_ && drafter_->wants_states();
   // A step that wants no logits still fills the rows' state: the last hidden states pull it.
-  array result = wanted ? model_->logits(step) : model_->hidden(step);
+  std::optional<array> states;
+  array result = array(0.0f);
+  if (states_too)
+    std::tie(result, states) = states_beside(step);
+  else
+    result = wanted ? model_->logits(step) : model_->hidden(step);
   std::vector<array> outputs = step.pending();
   outputs.push_back(result);
+  if (states) outputs.push_back(*states);
   const TimePoint before = Clock::now();
   mx::eval(std::move(outputs));
   if (wanted && (result.dtype() != mx::float32 || !result.flags().row_contiguous)) {
@@ -223,6 +208,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
   }
   work_.kernel_seconds += seconds_between(before, Clock::now());
   step.commit();
+  if (states) show_states(pieces, *states);
 
   const float* logits = wanted ? result.data<float>() : nullptr;
   for (const Piece& piece : pieces) {

@@ -31,6 +31,27 @@ std::vector<Rule> rules(const Config& c, const Source&) {
          stack_experts();
 }
 
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
+  const Weights layer = w / "mtp";
+  std::optional<HeadNormOptions> head_norm;
+  if (c.get("use_qk_norm", false)) head_norm = HeadNormOptions{.eps = eps};
+  const AttentionOptions attention{.rope = Rope::from(c, d, {.part = 0.5f}),
+                                   .qk_norm = head_norm,
+                                   .qkv_bias = bias_if(c.get("attention_bias", false)),
+                                   .out_bias = Bias::none};
+  return deepseek_mtp(layer, d.hidden, eps,
+                      PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                              .mixer = Attention(layer / "self_attn", d, attention),
+                              .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                              .ffn = SparseMoe(layer / "mlp", d.hidden, MoeOptions::grouped(c))});
+}
+
+std::vector<Rule> mtp_rules(const Config& c, const Source&) {
+  return mtp_layer_rules(c.integer("num_hidden_layers", 1, kMaxLayers)) + stack_experts();
+}
+
 }  // namespace
 
 Arch arch_glm4_moe() {
@@ -40,6 +61,7 @@ Arch arch_glm4_moe() {
       .reference = "transformers Glm4MoeForCausalLM",
       .build = build,
       .weights = rules,
+      .mtp = {.build = mtp, .weights = mtp_rules},
       .tiny = R"({"model_type": "glm4_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
