@@ -94,7 +94,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
-    if (info_.diffusion.block > 0 && options_.prompt_lookup)
+    if (info_.diffusion.block > 0 && (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp))
       fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
            info_.model_type);
     make_store(checkpoint);
