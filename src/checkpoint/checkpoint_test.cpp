@@ -278,7 +278,9 @@ TEST_F(OpenCheckpoint, GgufGemma3NormsLoseTheOne) {
 
 TEST_F(OpenCheckpoint, GgufGranitesMultipliersAndRows) {
   Gguf f = llama("granite");
-  f.number("granite.attention.scale", 0.25f).number("granite.embedding_scale", 12).number("granite.logit_scale", 8);
+  f.number("granite.attention.scale", 0.25f)
+      .number("granite.embedding_scale", 12)
+      .number("granite.logit_scale", 8);
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes()));
   EXPECT_EQ(c.config.get<float>("attention_multiplier"), 0.25f);
   EXPECT_EQ(c.config.get<float>("embedding_multiplier"), 12);
@@ -311,11 +313,14 @@ TEST_F(OpenCheckpoint, GgufPhi3HasTwoListsOfFactors) {
   Gguf half = f;
   half.tensor("token_embd.weight", 0, {8, 16}, floats(128));
   refuse(folder.put("m.gguf", half.bytes()), ErrorKind::bad_checkpoint, {"rope_factors_short.weight"});
-  f.tensor("token_embd.weight", 0, {8, 16}, floats(128)).tensor("rope_factors_short.weight", 0, {2}, floats(2, 1));
+  f.tensor("token_embd.weight", 0, {8, 16}, floats(128))
+      .tensor("rope_factors_short.weight", 0, {2}, floats(2, 1));
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", f.bytes()));
   EXPECT_EQ(c.config.get<int>("original_max_position_embeddings"), 32);
-  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("long_factor"), (std::vector<float>{3, 4}));
-  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("short_factor"), (std::vector<float>{1, 2}));
+  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("long_factor"),
+            (std::vector<float>{3, 4}));
+  EXPECT_EQ(c.config.child("rope_scaling").get<std::vector<float>>("short_factor"),
+            (std::vector<float>{1, 2}));
   EXPECT_EQ(c.config.child("rope_scaling").get<float>("attention_factor"), 1.5f);
   EXPECT_EQ(c.source->find("model.layers.0.self_attn.qkv_proj.weight")->shape, Shape({16, 8}));
 }
@@ -325,13 +330,15 @@ TEST_F(OpenCheckpoint, GgufLayerNormFamiliesNeedTheirEpsilon) {
   f.number("command-r.logit_scale", 0.0625f);
   with_tensors(f);
   Gguf whole = f;
-  refuse(folder.put("m.gguf", f.bytes()), ErrorKind::bad_checkpoint, {"command-r.attention.layer_norm_epsilon"});
+  refuse(folder.put("m.gguf", f.bytes()), ErrorKind::bad_checkpoint,
+         {"command-r.attention.layer_norm_epsilon"});
   whole.number("command-r.attention.layer_norm_epsilon", 1e-5f);
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", whole.bytes()));
   EXPECT_EQ(c.config.get<std::string>("model_type"), "cohere");
   EXPECT_EQ(c.config.get<float>("layer_norm_eps"), 1e-5f);
   EXPECT_FALSE(c.config.get<bool>("use_qk_norm"));
-  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8], 8);  // as published
+  EXPECT_EQ(c.source->load("model.layers.0.self_attn.q_proj.weight").data.data<float>()[8],
+            8);  // as published
 }
 
 TEST_F(OpenCheckpoint, GgufOlmo2WithAWindowIsOlmo3) {
@@ -343,7 +350,8 @@ TEST_F(OpenCheckpoint, GgufOlmo2WithAWindowIsOlmo3) {
   f.integer("olmo2.attention.sliding_window", 16);
   const Checkpoint c = open_checkpoint(folder.put("m.gguf", with_tensors(f).bytes()));
   EXPECT_EQ(c.config.get<std::string>("model_type"), "olmo3");
-  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"), (std::vector<std::string>{"sliding_attention"}));
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"sliding_attention"}));
 }
 
 TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
@@ -413,6 +421,43 @@ TEST_F(OpenCheckpoint, GgufGpt2AndBertAndMamba2) {
   EXPECT_EQ(m.source->load("backbone.layers.0.mixer.D").shape, Shape({4}));
   EXPECT_EQ(m.source->find("backbone.layers.0.mixer.norm.weight")->shape, Shape({16}));
   EXPECT_TRUE(m.source->find("backbone.layers.0.mixer.dt_bias"));
+}
+
+TEST_F(OpenCheckpoint, GgufLfm2ListsItsLayers) {
+  const auto file = [&](const std::string& kv) {
+    Gguf f;
+    f.string("general.architecture", "lfm2")
+        .integer("lfm2.block_count", 2)
+        .integer("lfm2.context_length", 64)
+        .integer("lfm2.embedding_length", 8)
+        .integer("lfm2.feed_forward_length", 16)
+        .integer("lfm2.attention.head_count", 2)
+        .pair("lfm2.attention.head_count_kv", 9, kv)
+        .number("lfm2.attention.layer_norm_rms_epsilon", 1e-5f)
+        .integer("lfm2.shortconv.l_cache", 3)
+        .tensor("token_embd.weight", 0, {8, 16}, floats(128))
+        .tensor("token_embd_norm.weight", 0, {8}, floats(8))
+        .tensor("blk.0.shortconv.conv.weight", 0, {3, 8}, floats(24))
+        .tensor("blk.1.attn_output.weight", 0, {8, 8}, floats(64))
+        .tensor("blk.1.attn_q_norm.weight", 0, {4}, floats(4))
+        .tensor("blk.1.ffn_up.weight", 0, {8, 16}, floats(128));
+    return folder.put("l.gguf", f.bytes());
+  };
+  const auto list = [](uint32_t a, uint32_t b, uint64_t count = 2) {
+    return raw<uint32_t>(4) + raw<uint64_t>(count) + raw(a) + raw(b);
+  };
+  const Checkpoint c = open_checkpoint(file(list(0, 2)));
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"conv", "full_attention"}));
+  EXPECT_EQ(c.config.get<int>("num_key_value_heads"), 2);
+  EXPECT_EQ(c.config.get<int>("conv_L_cache"), 3);
+  EXPECT_FALSE(c.config.get<bool>("block_auto_adjust_ff_dim"));
+  EXPECT_TRUE(c.source->find("model.embedding_norm.weight"));
+  EXPECT_EQ(c.source->find("model.layers.0.conv.conv.weight")->shape, Shape({8, 3}));
+  EXPECT_TRUE(c.source->find("model.layers.1.self_attn.out_proj.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.1.self_attn.q_layernorm.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.1.feed_forward.w3.weight"));
+  refuse(file(list(1, 2)), ErrorKind::unsupported, {"lfm2.attention.head_count_kv", "differs"});
 }
 
 TEST_F(OpenCheckpoint, GgufPerLayerListsMustAgree) {

@@ -102,7 +102,7 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
   Checkpoint checkpoint = open_checkpoint(options.model);
   auto tokenizer = Tokenizer::load(checkpoint);
   auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  LoadOptions load{.progress = options.progress, .fuse = {}};
+  LoadOptions load{.progress = options.progress, .fuse = {}, .keeps_nothing = options.reranker};
   if (options.fuse_adapters)
     for (const AdapterSource& one : options.adapters) {
       check_scale("scale", one.scale);
@@ -139,6 +139,15 @@ Embeddings Engine::embed(const EmbedRequest& request) {
   auto outcome = result.get();
   if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
   return std::get<Embeddings>(std::move(outcome));
+}
+
+Scores Engine::score(const ScoreRequest& request) {
+  auto result = impl_->loop->score(request);
+  impl_->thread.wake();
+  auto outcome = result.get();
+  if (const auto* error = std::get_if<Error>(&outcome)) throw *error;
+  auto& embeddings = std::get<Embeddings>(outcome);
+  return {.scores = std::move(embeddings.vectors), .prompt_tokens = embeddings.prompt_tokens};
 }
 
 void Engine::drain(double timeout_s) {

@@ -90,6 +90,7 @@ struct EngineOptions {
   bool adapters_apply = true;                // false: their scales start at 0
   bool fuse_adapters = false;                // baked into the weights; scales are then fixed
   LanguageBias language_bias = {};           // of requests that bring none
+  bool reranker = false;  // decoders: rows keep nothing; score() judges prompts by their last token's logits
   bool warmup = true;
   std::function<void(size_t done, size_t total)> progress = nullptr;
 };
@@ -174,6 +175,18 @@ struct EmbedRequest {
   int dimensions = 0;     // 0: all; else the first ones, normalised again
   bool truncate = false;  // cut inputs over max_input() instead of refusing them; a final special token stays
 };
+/// Rerankers: one score for each input, a pair of texts as the model wants them.
+struct ScoreRequest {
+  std::vector<std::vector<TokenId>> inputs = {};  // whole prompts, special tokens included
+  std::vector<int> seconds = {};  // where each input's second text begins; empty: unknown to the model
+  /// Models without a classifier (info().labels is 0): the score is the logit of the first answer minus that
+  /// of the second, behind the last token. Needs EngineOptions.reranker.
+  std::optional<std::pair<TokenId, TokenId>> answers = {};
+};
+struct Scores {
+  std::vector<std::vector<float>> scores;  // a logit for each label; with answers, their difference alone
+  int prompt_tokens = 0;
+};
 struct Embeddings {
   std::vector<std::vector<float>> vectors;
   int prompt_tokens = 0;  // evaluated, over all inputs
@@ -217,6 +230,8 @@ class Engine {
   std::shared_ptr<const Grammar> compile(const Constraint& constraint) const;
   /// Blocks the caller. Errors are thrown; inputs over max_input() are invalid_request naming both lengths.
   Embeddings embed(const EmbedRequest& request);
+  /// The same for scores. unsupported where the model has no classifier and the request no answers.
+  Scores score(const ScoreRequest& request);
   /// Refuses new requests, lets running ones end (at most `timeout_s`), then cancels. Not from a sink.
   void drain(double timeout_s);
   /// Forgets every kept prefix.

@@ -205,8 +205,8 @@ array paged_attention(const array& q, const array& k, const std::optional<array>
       v ? kStrided : kStrided & 3u);
 }
 
-array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
-                        const std::vector<int>& offsets, const AttentionForm& form) {
+array alone_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
+                      const std::vector<int>& offsets, const AttentionForm& form, bool causal) {
   auto inputs = inputs_of(q, k, v, sinks, form);
   const PageBlocks blocks = page_blocks({PageType::f32, PageType::f32}, k.shape(1), k.shape(2), v.shape(2));
   const Fixed given = fixed(inputs, form, blocks);
@@ -219,13 +219,13 @@ array two_way_attention(const array& q, const array& k, const array& v, const st
       rows->tables.push_back(static_cast<int32_t>(rows->tables.size()));
   }
   return native_op(
-      "two_way_attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32, std::move(inputs.arrays),
-      [given, rows = std::move(rows)](const Buffers& buffers) {
+      "alone_attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32, std::move(inputs.arrays),
+      [given, rows = std::move(rows), causal](const Buffers& buffers) {
         const size_t page_bytes = given.blocks.bytes();
         // The pages live as long as the call; what lies behind a row's last token is never used.
         const std::unique_ptr<char[]> pages(new char[rows->tables.size() * page_bytes + kSlack]);
         AttentionCall call = call_of(buffers, given, *rows, pages.get(), page_bytes);
-        call.two_way = 1;
+        call.two_way = causal ? 0 : 1;
         run_attention(call, static_cast<int>(rows->rows.size()));
       },
       kStrided);

@@ -72,8 +72,9 @@ struct AttentionForm {
 array paged_attention(const array& q, const array& k, const std::optional<array>& v,
                       const std::optional<array>& sinks, const PagePool& pool, std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
 
-/// The same without memory and causality: tokens offsets[r] .. offsets[r + 1] - 1 see each other.
-array two_way_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
-                        const std::vector<int>& offsets, const AttentionForm& form);
+/// The same without memory: tokens offsets[r] .. offsets[r + 1] - 1 see each other (two-way; a window W then
+/// reaches W - 1 tokens to each side), or the earlier of them (causal).
+array alone_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
+                      const std::vector<int>& offsets, const AttentionForm& form, bool causal);
 
 }  // namespace mlxcel::kernels

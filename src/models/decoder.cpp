@@ -41,7 +41,9 @@ bool extended(PhaseList& list, const Norm& norm, const Part& part, const Norm& a
                     [&] { return list.norm(norm) && part.phases(list) && list.add(h, &after); });
 }
 
-array after_norm(const Norm& norm, const array& y) { return fault("norm after sublayer left out") ? y : norm(y); }
+array after_norm(const Norm& norm, const array& y) {
+  return fault("norm after sublayer left out") ? y : norm(y);
+}
 
 }  // namespace
 
@@ -98,6 +100,8 @@ void MixerOnly::extend(PhaseList& list) const {
 Linear make_head(const Weights& w, std::string_view name, std::string_view embedding_name,
                  const Embedding& embedding, Tie tie, Bias bias) {
   const std::string weight = std::string(name) + ".weight";
+  // Embedders and classifiers are published without a head; nothing asks it for logits.
+  if (w.keeps_nothing() && !w.has(weight)) tie = Tie::yes;
   if (tie == Tie::no || (tie == Tie::unless_shipped && w.has(weight)))
     return w.linear(name, embedding.rows, embedding.width, bias);
   if (tie == Tie::yes && w.has(weight)) {
@@ -123,7 +127,8 @@ float root_of_width(const Weights& w, int hidden) {
 
 void refuse_two_way(const Config& config) {
   if (config.get("use_bidirectional_attention", false))
-    fail(ErrorKind::unsupported, "{}: use_bidirectional_attention: two-way embedders of this family are not supported yet",
+    fail(ErrorKind::unsupported,
+         "{}: use_bidirectional_attention: two-way embedders of this family are not supported yet",
          config.where());
 }
 
@@ -172,7 +177,8 @@ array Decoder::layers(Step& step) const {
 
 void Decoder::layers(PhaseList& list) const {
   if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
-  if (embedding_norm_ && !fault("embedding norm left out")) outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
+  if (embedding_norm_ && !fault("embedding norm left out"))
+    outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
   if (positions_ && !list.add_lookup(*positions_))
     outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });
   for (const Block& block : blocks_) block.extend(list);
@@ -190,7 +196,8 @@ array Decoder::hidden(Step& step) const {
   if (!fusing()) return (*norm_)(layers(step));
   PhaseList list(step);
   layers(list);
-  return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take() : (*norm_)(list.take());
+  return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take()
+                                                                         : (*norm_)(list.take());
 }
 
 std::pair<array, array> Skeleton::logits_and_hidden(Step&) const {
@@ -216,8 +223,8 @@ array Decoder::logits(Step& step) const {
     PhaseList list(step);
     layers(list);
     if (!wanted.empty() && list.whole(PhaseList::kNone, [&] {
-          return list.norm(*norm_) && list.linear(head_, PhaseList::kNone, Activation::none,
-                                                  some ? wanted : std::vector<int>{});
+          return list.norm(*norm_) &&
+                 list.linear(head_, PhaseList::kNone, Activation::none, some ? wanted : std::vector<int>{});
         }))
       return capped(list.take());
     h = list.take();

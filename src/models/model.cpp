@@ -1,16 +1,46 @@
 #include "models/model.h"
 
 #include <algorithm>
+#include <filesystem>
+#include <optional>
 
 #include "base/error.h"
 #include "models/arch.h"
 #include "models/fitted.h"
+#include "models/encoder.h"
 
 namespace mlxcel {
 
 namespace {
 
 constexpr size_t kNamesInMessage = 8;
+
+/// Tensors of a bare decoder ("layers.0…") under the names of one with a head.
+std::vector<Rule> with_root(const Source& source) {
+  if (!source.find("embed_tokens.weight")) return {};
+  return {rename("embed_tokens.*", "model.embed_tokens.*"), rename("layers.*", "model.layers.*"),
+          rename("norm.*", "model.norm.*")};
+}
+
+/// Whether a decoder's config says that tokens see later ones: an embedder.
+bool says_two_way(const Config& config) {
+  return (config.is_bool("use_bidirectional_attention") &&
+          config.get("use_bidirectional_attention", false)) ||
+         (config.is_bool("is_causal") && !config.get("is_causal", true)) ||
+         config.get<std::string>("model_type", "") == "llama_bidirec";
+}
+
+/// A folder of sentence-transformers, or a GGUF file with a pooling.
+bool is_embedder(const Checkpoint& checkpoint) {
+  if (checkpoint.format == Checkpoint::Format::gguf) {
+    if (!checkpoint.gguf) return false;
+    for (const auto& [key, value] : *checkpoint.gguf)
+      if (key.ends_with(".pooling_type")) return true;
+    return false;
+  }
+  return std::filesystem::exists(checkpoint.path / "modules.json") ||
+         std::filesystem::exists(checkpoint.path / "1_Pooling" / "config.json");
+}
 
 void refuse_unasked(const std::vector<std::string>& names) {
   if (names.empty()) return;
@@ -42,6 +72,11 @@ class LoadedModel : public Model {
     const AdapterBook::Use use(*adapters_, step);
     return network_->hidden(step);
   }
+  array scores(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return score_ ? (*score_)(last_of_rows(network_->hidden(step), step)) : network_->scores(step);
+  }
+  std::optional<Linear> score_;  // a decoder's classifier, over each row's last token
   std::pair<array, array> logits_and_hidden(Step& step) override {
     const AdapterBook::Use use(*adapters_, step);
     return network_->logits_and_hidden(step);
@@ -77,6 +112,7 @@ ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFac
           .layers = facts.layers,
           .max_positions = facts.max_positions,
           .encoder = facts.encoder,
+          .labels = facts.labels,
           .checkpoint_dtype = report.dtype,
           .weight_bytes = report.bytes_held,
           .parameters = report.parameters,
@@ -90,7 +126,7 @@ void refuse_other_uses(const Config& config) {
     if (name == "DFlashDraftModel")
       fail(ErrorKind::unsupported, "{}: this is a DFlash drafter; it runs beside a target model, not alone",
            config.where());
-    if (name.ends_with("ForSequenceClassification"))
+    if (name.ends_with("ForTokenClassification") || name.ends_with("ForQuestionAnswering"))
       fail(ErrorKind::unsupported, "{}: architecture {} is known but not supported yet", config.where(),
            name);
   }
@@ -104,14 +140,21 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
   refuse_other_uses(config);
   const NamedArch& found = detect_arch(config);
   auto model = std::make_unique<LoadedModel>();
-  const auto rules = found.arch.weights(config, *source);
+  const bool decoder = found.arch.kind == "decoder", classifies = decoder && is_classifier(config);
+  const bool two_way = decoder && says_two_way(config);
+  const bool keeps_nothing = decoder && (options.keeps_nothing || classifies || two_way);
+  auto rules = keeps_nothing ? with_root(*source) : std::vector<Rule>{};
+  for (Rule& rule : found.arch.weights(config, *source)) rules.push_back(std::move(rule));
   model->published_ = source;
   model->config_ = config;
   model->mtp_ = &found.arch.mtp;
   model->source_ = apply_rules(std::move(source), rules);
   const auto weights = Weights::load(fused(model->source_, options.fuse), model->layout_, options.progress);
   model->adapters_ = weights.adapters();
+  if (keeps_nothing) weights.keep_nothing(two_way);
   model->network_ = found.arch.build(config, weights);
+  if (classifies)
+    model->score_ = weights.linear("score", label_count(config), model->network_->facts().hidden, Bias::none);
   const WeightReport report = weights.report();
   refuse_unasked(report.unasked);
   for (const FusedAdapter& one : options.fuse) {
@@ -119,6 +162,14 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
     check_copies(*model->source_, one.files);
   }
   model->info_ = info_of(config, found, model->network_->facts(), report);
+  if (keeps_nothing) {
+    model->info_.encoder = true;
+    if (classifies) model->info_.labels = label_count(config);
+    if (!model->layout_.kv().empty() || !model->layout_.recurrent().empty())
+      fail(ErrorKind::unsupported,
+           "{}: models of the family {} give no embeddings or scores: their layers remember", config.where(),
+           found.family);
+  }
   return model;
 }
 
@@ -132,6 +183,10 @@ std::shared_ptr<const Adapter> Model::adapter(const AdapterFiles& files) const {
   fail(ErrorKind::unsupported, "{}: this model takes no adapters", files.path().string());
 }
 
+array Model::scores(Step&) {
+  fail(ErrorKind::unsupported, "{} has no classifier: it gives no scores", info().model_type);
+}
+
 const NamedArch& detect_arch(const Config& config) {
   const auto type = config.get<std::string>("model_type");
   for (const NamedArch& entry : arch_table())
@@ -143,7 +198,9 @@ const NamedArch& detect_arch(const Config& config) {
 }
 
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options) {
-  auto model = build(checkpoint.config, checkpoint.source, options);
+  LoadOptions own = options;
+  own.keeps_nothing = own.keeps_nothing || is_embedder(checkpoint);
+  auto model = build(checkpoint.config, checkpoint.source, own);
   // GGUF files keep 16-bit values as f16 whatever the weights' own type.
   if (checkpoint.format == Checkpoint::Format::gguf) model->info_.checkpoint_dtype = mx::float16;
   model->info_.warnings.insert(model->info_.warnings.begin(), checkpoint.warnings.begin(),
@@ -160,10 +217,15 @@ ModelPlan plan_model(const Config& config, std::shared_ptr<Source> source) {
   refuse_other_uses(config);
   const NamedArch& found = detect_arch(config);
   ModelPlan plan;
-  const auto rules = found.arch.weights(config, *source);
+  const bool decoder = found.arch.kind == "decoder", classifies = decoder && is_classifier(config);
+  const bool two_way = decoder && says_two_way(config);
+  auto rules = with_root(*source);
+  for (Rule& rule : found.arch.weights(config, *source)) rules.push_back(std::move(rule));
   for (const Rule& rule : rules) plan.rules.push_back(rule.describe());
   const auto weights = Weights::plan(apply_rules(std::move(source), rules), plan.layout);
+  if (classifies || two_way) weights.keep_nothing(two_way);
   const auto network = found.arch.build(config, weights);
+  if (classifies) weights.linear("score", label_count(config), network->facts().hidden, Bias::none);
   const WeightReport report = weights.report();
   refuse_unasked(report.unasked);
   plan.info = info_of(config, found, network->facts(), report);

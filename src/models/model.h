@@ -25,7 +25,8 @@ struct ModelInfo {
   int hidden = 0;
   int layers = 0;
   int max_positions = 0;                     // the model's own window; 0: unbounded (recurrent)
-  bool encoder = false;                      // bert: no cache, hidden states out, no logits
+  bool encoder = false;                      // rows keep nothing, hidden states out (bert, embedders)
+  int labels = 0;                            // of a classifier over whole rows (rerankers); 0: none
   mx::Dtype checkpoint_dtype = mx::float32;  // decides what KV "fp16" means
   size_t weight_bytes = 0;                   // as held
   long long parameters = 0;
@@ -45,6 +46,9 @@ class Model {
   virtual array logits(Step& step) = 0;
   /// Lazy last hidden states [T, hidden] f32, after the final norm.
   virtual array hidden(Step& step) = 0;
+  /// Lazy scores [rows, labels] f32 before any sigmoid or softmax. Throws unsupported where info().labels is
+  /// 0.
+  virtual array scores(Step& step);
   /// Both of one evaluation: logits [wanted, vocab], hidden [T, hidden]. Encoders throw unsupported.
   virtual std::pair<array, array> logits_and_hidden(Step& step);
   /// The checkpoint's own block that predicts further; none where family or checkpoint has none.
@@ -61,6 +65,8 @@ struct FusedAdapter {
 struct LoadOptions {
   std::function<void(size_t done, size_t total)> progress = {};  // bytes; called on the loading thread
   std::vector<FusedAdapter> fuse = {};  // baked into the weights; quantised ones become dense
+  /// A decoder whose rows keep nothing: for embeddings, or for the logits of a last token (rerankers).
+  bool keeps_nothing = false;
 };
 
 /// Detects the architecture, applies its rules, builds its parts (packing weights tensor by tensor).

@@ -31,6 +31,7 @@ struct NetworkFacts {
   int max_positions = 0;  // 0: unbounded or not named
   bool encoder = false;
   Diffusion diffusion = {};
+  int labels = 0;  // of a classifier over whole rows (rerankers); 0: none
 };
 
 class Skeleton {
@@ -44,6 +45,7 @@ class Skeleton {
   /// What a block that predicts further shares; none where there is no such thing.
   virtual const Embedding* table() const { return nullptr; }
   virtual const Linear* head() const { return nullptr; }
+  virtual array scores(Step& step) const;      // [rows, labels]; unsupported where there is no classifier
 };
 
 /// A part's work as phases, if it offers them.

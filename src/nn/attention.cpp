@@ -3,8 +3,8 @@
 #include <cmath>
 #include <utility>
 
+#include "base/error.h"
 #include "nn/fault.h"
-#include "state/attend.h"
 
 namespace mlxcel {
 
@@ -14,6 +14,21 @@ int window_of(const AttentionOptions& options) {
   if (options.window > 0 && fault("window one too wide")) return options.window + 1;
   if (options.window > 0 && fault("window one too narrow")) return options.window - 1;
   return fault("window ignored") ? 0 : options.window;
+}
+
+/// A slot of the state's, or none where rows keep nothing.
+std::optional<int> slot_of(const Weights& w, const Dims& dims, const AttentionOptions& options) {
+  if (w.keeps_nothing()) {
+    if (options.chunk > 0 || options.block > 0)
+      fail(ErrorKind::unsupported, "{}: attention in chunks is not supported for embeddings", w.path());
+    return std::nullopt;
+  }
+  return w.layout().add_kv({.kv_heads = dims.kv_heads,
+                            .key_dim = dims.head_dim,
+                            .value_dim = dims.head_dim,
+                            .window = window_of(options),
+                            .chunk = fault("chunk ignored") ? 0 : options.chunk,
+                            .block = fault("blocks seen one way") ? 0 : options.block});
 }
 
 /// Heads numbered a * inner + b as b * outer + a.
@@ -27,12 +42,8 @@ array regrouped(const array& x, int outer, int inner) {
 
 Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions& options)
     : plan_{.heads = dims.heads, .kv_heads = dims.kv_heads, .head_dim = dims.head_dim, .rope = options.rope},
-      slot_(w.layout().add_kv({.kv_heads = dims.kv_heads,
-                               .key_dim = dims.head_dim,
-                               .value_dim = dims.head_dim,
-                               .window = window_of(options),
-                               .chunk = fault("chunk ignored") ? 0 : options.chunk,
-                               .block = fault("blocks seen one way") ? 0 : options.block})),
+      slot_(slot_of(w, dims, options)),
+      sight_{.causal = !w.two_way(), .window = window_of(options)},
       scale_(options.scale > 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(dims.head_dim))),
       softcap_(options.softcap),
       clip_(fault("clip dropped") ? 0.0f : options.clip),
@@ -99,7 +110,7 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
   const AttendOptions options{
       .scale = fault("score scale dropped") ? 1.0f : scale_, .softcap = softcap_, .sinks = sinks_};
   if (tiled_) q = regrouped(q, plan_.heads / plan_.kv_heads, plan_.kv_heads);
-  array seen = attend(q, k, v, step, slot_, options);
+  array seen = slot_ ? attend(q, k, v, step, *slot_, options) : attend_alone(q, k, v, step, options, sight_);
   if (tiled_) {
     seen = mx::reshape(seen, {seen.shape(0), plan_.heads, -1});
     seen = mx::reshape(regrouped(seen, plan_.kv_heads, plan_.heads / plan_.kv_heads), {seen.shape(0), -1});
@@ -110,11 +121,12 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
 
 bool Attention::phases(PhaseList& list) const {
   // What heads() and the gate do beside the program's own steps stays outside it.
-  const bool usual = !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ && !tiled_ &&
-                     clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
+  const bool usual = slot_ && !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ &&
+                     !tiled_ && clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
   if (!usual) return false;
   const auto residual = list.residual();
-  return list.linear(qkv_) && list.attend(plan_, {slot_, scale_, softcap_, sinks_}) && list.linear(out_, residual);
+  return list.linear(qkv_) && list.attend(plan_, {*slot_, scale_, softcap_, sinks_}) &&
+         list.linear(out_, residual);
 }
 
 EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias,
@@ -129,7 +141,7 @@ array EncoderAttention::operator()(const array& x, const Step& step, const Resid
   const auto [q, k, v] = split_heads(qkv_(x), plan_, step);
   const float scale =
       fault("score scale dropped") ? 1.0f : 1.0f / std::sqrt(static_cast<float>(plan_.head_dim));
-  const array seen = attend_two_way(q, k, v, step, {.scale = scale, .softcap = 0.0f, .sinks = {}});
+  const array seen = attend_alone(q, k, v, step, {.scale = scale, .softcap = 0.0f, .sinks = {}});
   return out_(seen, residual);
 }
 

@@ -13,6 +13,7 @@
 #include "nn/phases.h"
 #include "nn/rope.h"
 #include "nn/weights.h"
+#include "state/attend.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -77,7 +78,8 @@ class Attention {
   std::optional<Linear> gate_;
   std::optional<RmsNorm> out_norm_;
   bool softplus_ = false, tiled_ = false;
-  int slot_;
+  std::optional<int> slot_;  // none: rows keep nothing
+  Sight sight_;
   float scale_, softcap_, clip_;
   bool blocks_;
 };

@@ -42,6 +42,7 @@ GatedDeltaOptions GatedDeltaOptions::from(const Config& c, int hidden, float eps
   o.value_dim = c.integer("linear_value_head_dim", 1, 8192, 128);
   o.taps = c.integer("linear_conv_kernel_dim", 2, 16, 4);
   o.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
+  o.tiled = c.get("linear_value_heads_tiled", false);
   if (o.value_heads % o.key_heads != 0)
     fail(ErrorKind::bad_checkpoint,
          "{}: linear_num_value_heads {}: expected a multiple of linear_num_key_heads {}", c.where(),
@@ -122,7 +123,8 @@ array GatedDeltaMixer::operator()(const array& x, Step& step, const Residual& re
   const auto heads = [&](int from, float scale) {
     const array h = mx::reshape(columns(mixed, from, from + keys), {tokens, o_.key_heads, o_.key_dim});
     const array normed = fault("qk norm left out") ? h : l2_norm(h, 1e-6f, scale);
-    return served == 1 ? normed : mx::repeat(normed, served, 1);
+    if (served == 1) return normed;
+    return o_.tiled ? mx::tile(normed, {1, served, 1}) : mx::repeat(normed, served, 1);
   };
   const array q = heads(0, 1.0f / std::sqrt(static_cast<float>(o_.key_dim))), k = heads(keys, 1.0f);
   const array v =

@@ -25,9 +25,10 @@ struct GatedDeltaOptions {
   float eps = 1e-6f;  // of the gated norm
   Activation activation = Activation::silu;
   bool fused = false;  // in_proj_qkvz and in_proj_ba, a run of each key head after another
+  bool tiled = false;  // value head i belongs to key head i modulo key_heads (how GGUF files have them)
 
   /// linear_num_key_heads, linear_num_value_heads, linear_key_head_dim, linear_value_head_dim,
-  /// linear_conv_kernel_dim, hidden_act.
+  /// linear_conv_kernel_dim, linear_value_heads_tiled, hidden_act.
   static GatedDeltaOptions from(const Config& config, int hidden, float eps);
 };
 

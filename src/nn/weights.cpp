@@ -87,6 +87,7 @@ struct Weights::Books {
   std::map<std::string, std::pair<mx::Dtype, size_t>> bytes_by_dtype;
   long long parameters = 0;
   size_t held = 0;
+  bool keeps_nothing = false, two_way = false;
   std::vector<std::string> warnings;
   std::shared_ptr<AdapterBook> adapters = std::make_shared<AdapterBook>();
 };
@@ -129,6 +130,15 @@ std::vector<std::pair<int, Weights>> Weights::layers(std::string_view name, int 
 }
 
 StateLayout& Weights::layout() const { return *books_->layout; }
+
+void Weights::keep_nothing(bool two_way) const {
+  books_->keeps_nothing = true;
+  books_->two_way = two_way;
+}
+
+bool Weights::keeps_nothing() const { return books_->keeps_nothing; }
+
+bool Weights::two_way() const { return books_->two_way; }
 
 bool Weights::has(std::string_view name) const {
   return books_->mode != Books::Mode::record && books_->source->find(full(name)).has_value();
@@ -252,7 +262,8 @@ Linear Weights::fused_bank(const std::vector<std::string>& names, int experts, i
   }
   if (biases.empty()) return linear;
   if (biases.size() != names.size())
-    fail(ErrorKind::bad_checkpoint, "{}: some of {} have a bias, some have none", path_, fmt::join(names, ", "));
+    fail(ErrorKind::bad_checkpoint, "{}: some of {} have a bias, some have none", path_,
+         fmt::join(names, ", "));
   linear.bias = biases.size() == 1 ? biases[0] : mx::contiguous(mx::concatenate(biases, 1));
   linear.bias->eval();
   hold(linear.bias->nbytes());

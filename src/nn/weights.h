@@ -57,6 +57,11 @@ class Weights {
   std::vector<std::pair<int, Weights>> layers(std::string_view name, int count) const;
   const std::string& path() const { return path_; }
   StateLayout& layout() const;
+  /// Rows are to keep nothing (encoders, embedders): attention then works on what stands in the step, where a
+  /// token sees earlier ones, or with `two_way` all of its row.
+  void keep_nothing(bool two_way) const;
+  bool keeps_nothing() const;
+  bool two_way() const;
 
   bool has(std::string_view name) const;
   /// y = x W^T (+ bias): "<name>.weight" [out, in], "<name>.bias" [out].

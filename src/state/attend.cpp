@@ -242,16 +242,29 @@ AttendPlace attend_place(Step& step, int slot) {
           spec.chunk};
 }
 
-array attend_two_way(const array& q, const array& k, const array& v, const Step& step,
-                     const AttendOptions& options) {
+array attend_alone(const array& q, const array& k, const array& v, const Step& step,
+                   const AttendOptions& options, const Sight& sight) {
   check(q, k, v, step);
-  if (kernel_mode() == KernelMode::native)
-    return kernels::two_way_attention(q, k, v, options.sinks, step.offsets(), form_of(q, {}, options));
+  if (kernel_mode() == KernelMode::native) {
+    KvSpec spec;
+    spec.window = sight.window;
+    return kernels::alone_attention(q, k, v, options.sinks, step.offsets(), form_of(q, spec, options),
+                                    sight.causal);
+  }
   std::vector<array> outs;
-  for (const StepRow& row : step.rows())
+  for (const StepRow& row : step.rows()) {
+    std::optional<array> mask;
+    if (sight.causal || sight.window > 0) {
+      const array keys = mx::reshape(mx::arange(0, row.count), {1, -1});
+      const array away = mx::subtract(mx::reshape(mx::arange(0, row.count), {-1, 1}), keys);
+      mask = mx::full({row.count, row.count}, true, mx::bool_);
+      if (sight.causal) mask = mx::logical_and(*mask, mx::greater_equal(away, array(0)));
+      if (sight.window > 0) mask = mx::logical_and(*mask, mx::less(mx::abs(away), array(sight.window)));
+    }
     outs.push_back(attend_row(rows_of(q, row.first, row.count),
                               mx::swapaxes(rows_of(k, row.first, row.count), 0, 1),
-                              mx::swapaxes(rows_of(v, row.first, row.count), 0, 1), std::nullopt, options));
+                              mx::swapaxes(rows_of(v, row.first, row.count), 0, 1), mask, options));
+  }
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
 

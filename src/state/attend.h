@@ -46,7 +46,12 @@ struct AttendPlace {
 };
 AttendPlace attend_place(Step& step, int slot);
 
-/// The same without memory and without causality: each row's tokens see each other (encoders).
-array attend_two_way(const array& q, const array& k, const array& v, const Step& step, const AttendOptions& options);
+/// What a row's tokens see of each other where nothing is remembered (encoders, embedders).
+struct Sight {
+  bool causal = false;
+  int window = 0;  // 0: all; W: at most W - 1 tokens away
+};
+array attend_alone(const array& q, const array& k, const array& v, const Step& step,
+                   const AttendOptions& options, const Sight& sight = {});
 
 }  // namespace mlxcel

@@ -27,14 +27,16 @@ Step::~Step() {
   }
 }
 
-void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters) {
+void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters,
+               int second) {
   if (tokens_) fail(ErrorKind::internal, "step: add() after seal()");
   if (tokens.empty()) fail(ErrorKind::internal, "step: row {} has no tokens", rows_.size());
   StateStore::Impl* store = nullptr;
   for (const StepRow& row : rows_) {
     if ((row.state == nullptr) != (state == nullptr))
       fail(ErrorKind::internal, "step: rows with and without memory");
-    if (state && row.state == state) fail(ErrorKind::internal, "step: row {} has the state of an earlier row", rows_.size());
+    if (state && row.state == state)
+      fail(ErrorKind::internal, "step: row {} has the state of an earlier row", rows_.size());
     if (row.state) store = row.state->impl().store;
   }
   if (state && store && state->impl().store != store) fail(ErrorKind::internal, "step: rows of two stores");
@@ -45,7 +47,8 @@ void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, co
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
   for (int i = 0; i < added; ++i) position_ids_.push_back(position + i);
   const int known = state ? state->horizon() : 0;
-  rows_.push_back({state, first, added, wants, position, known > 0 ? known : position + added, adapters});
+  rows_.push_back(
+      {state, first, added, wants, position, known > 0 ? known : position + added, second, adapters});
   offsets_.push_back(first + added);
   if (wants == Wants::last) wanted_.push_back(first + added - 1);
   if (wants == Wants::all)
@@ -77,9 +80,11 @@ const std::shared_ptr<const kernels::AttentionRows>& Step::Pages::rows_of(const 
   auto fresh = std::make_shared<kernels::AttentionRows>();
   for (const StepRow& row : step.rows()) {
     const auto& table = row.state->impl().tables[static_cast<size_t>(group)];
-    const auto used = (static_cast<size_t>(row.position) + static_cast<size_t>(row.count) + kPageTokens - 1) / kPageTokens;
+    const auto used =
+        (static_cast<size_t>(row.position) + static_cast<size_t>(row.count) + kPageTokens - 1) / kPageTokens;
     fresh->rows.push_back({row.first, row.count, row.position, static_cast<int>(fresh->tables.size())});
-    fresh->tables.insert(fresh->tables.end(), table.begin(), table.begin() + static_cast<std::ptrdiff_t>(used));
+    fresh->tables.insert(fresh->tables.end(), table.begin(),
+                         table.begin() + static_cast<std::ptrdiff_t>(used));
   }
   made = std::move(fresh);
   return made;
@@ -134,14 +139,15 @@ array Step::recurrent(int slot) {
 }
 
 void Step::set_recurrent(int slot, const array& value) {
-  if (!tokens_ || !rows_[0].state) fail(ErrorKind::internal, "recurrent slot {}: the step's rows have no memory", slot);
+  if (!tokens_ || !rows_[0].state)
+    fail(ErrorKind::internal, "recurrent slot {}: the step's rows have no memory", slot);
   const auto& specs = rows_[0].state->impl().store->layout.recurrent();
   const RecurrentSpec& spec = specs.at(static_cast<size_t>(slot));
   Shape want = spec.shape;
   want.insert(want.begin(), static_cast<int>(rows_.size()));
   if (value.shape() != want)
-    fail(ErrorKind::internal, "recurrent slot {} ({}): {}, expected {}", slot, spec.name, to_string(value.shape()),
-         to_string(want));
+    fail(ErrorKind::internal, "recurrent slot {} ({}): {}, expected {}", slot, spec.name,
+         to_string(value.shape()), to_string(want));
   recurrent_.resize(specs.size());
   recurrent_[static_cast<size_t>(slot)] = mx::astype(value, mx::float32);
 }

@@ -24,8 +24,9 @@ struct StepRow {
   int first = 0;              // index of the row's first token in the step
   int count = 0;              // its tokens in this step
   Wants wants = Wants::last;
-  int position = 0;           // position of the first token (= tokens already in `state`)
-  int horizon = 0;            // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
+  int position = 0;  // position of the first token (= tokens already in `state`)
+  int horizon = 0;   // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
+  int second = 0;    // of a pair of texts: index in the row where the second begins; 0: one text
   const AdapterSet* adapters = nullptr;  // whose products are added to the row's
 };
 
@@ -37,8 +38,12 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   /// Adds a row of at least one token that follow what `state` holds; reserves its pages. `state` may be
-  /// null; a state may stand in one row only. `adapters` must outlive the step.
-  void add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters = nullptr);
+  /// null; a state may stand in one row only. `adapters` must outlive the step. `second`: see StepRow.
+  void add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters = nullptr,
+           int second = 0);
+  void add(RowState* state, std::span<const int32_t> tokens, Wants wants, int second) {
+    add(state, tokens, wants, nullptr, second);
+  }
   /// Call once after the last add(): makes the arrays below.
   void seal();
 

@@ -21,7 +21,9 @@ namespace {
 using Json = nlohmann::json;
 
 /// A spelling is an object, or text where JSON's numbers do not suffice (Infinity).
-std::string text_of(const Json& config) { return config.is_string() ? config.get<std::string>() : config.dump(); }
+std::string text_of(const Json& config) {
+  return config.is_string() ? config.get<std::string>() : config.dump();
+}
 
 Golden read(const std::filesystem::path& path) {
   std::ifstream file(path);
@@ -39,10 +41,13 @@ Golden read(const std::filesystem::path& path) {
   }
   const Json formats = json.value("quantized", Json::object());
   for (const auto& [name, format] : formats.items())
-    golden.formats[name] = {.mode = QuantMode::affine, .bits = format.at("bits"), .group_size = format.at("group")};
+    golden.formats[name] = {
+        .mode = QuantMode::affine, .bits = format.at("bits"), .group_size = format.at("group")};
   golden.tokens = json.at("tokens").get<std::vector<int32_t>>();
   golden.positions = json.at("positions").get<std::vector<int>>();
   golden.encoder = json.contains("hidden");
+  golden.scored = json.value("scored", false);
+  golden.second = json.value("second", 0);
   golden.expected = json.at(golden.encoder ? "hidden" : "logits").get<Rows>();
   if (golden.expected.size() != golden.positions.size() || golden.positions.empty())
     throw std::runtime_error(path.string() + ": positions and answers differ in number");
@@ -60,7 +65,8 @@ Rows rows_of(const array& values) {
   const auto width = static_cast<size_t>(dense.shape(-1));
   const auto count = dense.size() / width;
   Rows rows(count);
-  for (size_t i = 0; i < count; ++i) rows[i].assign(dense.data<float>() + i * width, dense.data<float>() + (i + 1) * width);
+  for (size_t i = 0; i < count; ++i)
+    rows[i].assign(dense.data<float>() + i * width, dense.data<float>() + (i + 1) * width);
   return rows;
 }
 
@@ -68,6 +74,12 @@ Rows rows_of(const array& values) {
 Rows finish(Model& model, Step& step) {
   step.seal();
   const bool encoder = model.info().encoder;
+  if (model.info().labels > 0) {  // one answer for each row, at its first token
+    const Rows scores = rows_of(model.scores(step));
+    Rows answers(static_cast<size_t>(step.count()));
+    for (size_t i = 0; i < scores.size(); ++i) answers[static_cast<size_t>(step.rows()[i].first)] = scores[i];
+    return answers;
+  }
   const array answer = encoder ? model.hidden(step) : model.logits(step);
   std::vector<array> all = step.pending();
   all.push_back(answer);
@@ -111,11 +123,12 @@ bool has_arch(const Golden& golden) {
 }
 
 std::unique_ptr<Model> build(const Golden& golden, const std::string& config) {
-  return build_model(Config::parse(config, golden.name), source_of(golden.tensors, golden.formats));
+  return build_model(Config::parse(config, golden.name), source_of(golden.tensors, golden.formats),
+                     {.keeps_nothing = golden.encoder});
 }
 
-Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks) {
-  if (model.info().encoder) return run_together(model, {tokens}).front();
+Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks, int second) {
+  if (model.info().encoder) return run_together(model, {tokens}, {second}).front();
   StateStore store(model.layout(), exact_memory());
   RowState row = store.make_row(static_cast<int>(tokens.size()));
   Rows answers;
@@ -131,7 +144,8 @@ Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int
   return answers;
 }
 
-std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows) {
+std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows,
+                               const std::vector<int>& seconds) {
   std::optional<StateStore> store;
   std::vector<RowState> states;
   if (!model.info().encoder) {
@@ -139,7 +153,8 @@ std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32
     for (size_t i = 0; i < rows.size(); ++i) states.push_back(store->make_row());
   }
   Step step;
-  for (size_t i = 0; i < rows.size(); ++i) step.add(store ? &states[i] : nullptr, rows[i], Wants::all);
+  for (size_t i = 0; i < rows.size(); ++i)
+    step.add(store ? &states[i] : nullptr, rows[i], Wants::all, seconds.empty() ? 0 : seconds[i]);
   const Rows answers = finish(model, step);
   std::vector<Rows> parts;
   auto at = answers.begin();

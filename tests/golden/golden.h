@@ -1,5 +1,5 @@
-// A golden: a tiny model as a checkpoint publishes it (config, tensor names and shapes; the values follow from
-// the names), some tokens, and what the reference implementation answers. Written by tools/golden.
+// A golden: a tiny model as a checkpoint publishes it (config, tensor names and shapes; the values follow
+// from the names), some tokens, and what the reference implementation answers. Written by tools/golden.
 // Owner: value. Thread: model thread where a model is built or run.
 #pragma once
 
@@ -30,6 +30,8 @@ struct Golden {
   std::vector<int> positions;                // those whose answers are kept
   std::vector<std::vector<float>> expected;  // [positions][vocab or hidden]
   bool encoder = false;
+  bool scored = false;  // a classifier: its scores stand where the first token's hidden state would
+  int second = 0;       // where the second of two texts begins
   std::vector<Mutant> mutants;
 };
 
@@ -45,9 +47,11 @@ std::unique_ptr<Model> build(const Golden& golden, const std::string& config);
 using Rows = std::vector<std::vector<float>>;  // [tokens][vocab or hidden]
 
 /// All answers for one row of tokens, taken in chunks of these sizes (the last chunk takes the rest).
-Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks = {});
-/// Several rows in one step.
-std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows);
+Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks = {},
+         int second = 0);
+/// Several rows in one step; `seconds`: see Golden.
+std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows,
+                               const std::vector<int>& seconds = {});
 
 /// The largest difference of log-probabilities above -10, or of hidden values (relative to the largest one).
 float distance(const Golden& golden, const Rows& actual);

@@ -1,5 +1,5 @@
-// Every golden through every form of the kernels, whole, in chunks and beside other rows; every spelling of its
-// config; and every mutant, which must be told apart.
+// Every golden through every form of the kernels, whole, in chunks and beside other rows; every spelling of
+// its config; and every mutant, which must be told apart.
 #include "golden.h"
 
 #include <fmt/format.h>
@@ -51,7 +51,9 @@ class Setting {
   Precision precision_;
 };
 
-float tolerance(const Golden& golden, const Form& form) { return golden.encoder ? kHiddenTolerance : form.tolerance; }
+float tolerance(const Golden& golden, const Form& form) {
+  return golden.encoder ? kHiddenTolerance : form.tolerance;
+}
 
 /// The largest distance seen, by family and form; printed at the end.
 std::map<std::string, std::map<std::string, float>>& measured() {
@@ -75,8 +77,8 @@ void expect_close(const Golden& golden, const Form& form, const Rows& rows, cons
   const float found = distance(golden, rows);
   float& worst = measured()[golden.model_type][form.name];
   worst = std::max(worst, found);
-  EXPECT_LE(found, tolerance(golden, form)) << golden.name << ", " << form.name << ", " << how << "; reference: "
-                                            << golden.reference;
+  EXPECT_LE(found, tolerance(golden, form))
+      << golden.name << ", " << form.name << ", " << how << "; reference: " << golden.reference;
 }
 
 class GoldenTest : public ::testing::TestWithParam<size_t> {
@@ -93,9 +95,9 @@ TEST_P(GoldenTest, agrees_with_the_reference) {
     const Setting setting(form);
     const auto model = build(golden(), golden().config);
     EXPECT_EQ(model->info().encoder, golden().encoder);
-    const Rows whole = run(*model, tokens);
+    const Rows whole = run(*model, tokens, {}, golden().second);
     expect_close(golden(), form, whole, "one chunk");
-    const auto together = run_together(*model, {short_row, tokens, long_row});
+    const auto together = run_together(*model, {short_row, tokens, long_row}, {0, golden().second, 0});
     expect_close(golden(), form, together[1], "between two rows");
     Rows chunks;
     if (!golden().encoder) {
@@ -117,7 +119,7 @@ TEST_P(GoldenTest, every_spelling_is_the_same_model) {
   const Setting setting(form);
   for (const auto& spelling : golden().spellings) {
     const auto model = build(golden(), spelling);
-    expect_close(golden(), form, run(*model, golden().tokens), spelling);
+    expect_close(golden(), form, run(*model, golden().tokens, {}, golden().second), spelling);
   }
 }
 
@@ -128,7 +130,7 @@ TEST_P(GoldenTest, every_mutant_is_caught) {
   EXPECT_FALSE(golden().mutants.empty());
   for (const auto& mutant : golden().mutants) {
     const auto model = build(golden(), mutant.config);
-    const float found = distance(golden(), run(*model, golden().tokens));
+    const float found = distance(golden(), run(*model, golden().tokens, {}, golden().second));
     EXPECT_GT(found, 2 * widest) << golden().name << ": " << mutant.label;
     // The mutant is a model too: it must move as far as the reference moves.
     if (!golden().encoder) {
@@ -155,21 +157,24 @@ INSTANTIATE_TEST_SUITE_P(Every, GoldenTest, ::testing::ValuesIn(indices()), test
 TEST(GoldenSet, every_architecture_has_two) {
   for (const auto& entry : arch_table()) {
     for (const auto& type : entry.arch.model_types) {
-      const auto count = std::count_if(all().begin(), all().end(), [&](const Golden& g) { return g.model_type == type; });
+      const auto count =
+          std::count_if(all().begin(), all().end(), [&](const Golden& g) { return g.model_type == type; });
       EXPECT_GE(count, type == entry.arch.model_types.front() ? 2 : 0) << "model_type " << type;
     }
   }
 }
 
 TEST(GoldenSet, none_is_without_an_architecture) {
-  for (const Golden& golden : all()) EXPECT_TRUE(has_arch(golden)) << golden.name << ": " << golden.model_type;
+  for (const Golden& golden : all())
+    EXPECT_TRUE(has_arch(golden)) << golden.name << ": " << golden.model_type;
 }
 
 TEST(GoldenSet, a_wrong_tensor_is_told_apart) {
   // The comparison itself: another value in one place, a missing row and NaN are all found.
   const Golden& golden = all().front();
   Rows rows(golden.tokens.size(), std::vector<float>(golden.expected[0].size(), 0.0f));
-  for (size_t i = 0; i < golden.positions.size(); ++i) rows[static_cast<size_t>(golden.positions[i])] = golden.expected[i];
+  for (size_t i = 0; i < golden.positions.size(); ++i)
+    rows[static_cast<size_t>(golden.positions[i])] = golden.expected[i];
   EXPECT_EQ(distance(golden, rows), 0.0f);
   auto& last = rows[static_cast<size_t>(golden.positions.back())];
   const auto top = std::max_element(last.begin(), last.end());

@@ -32,13 +32,24 @@ for file in sorted(pathlib.Path(__file__).parent.glob("configs*.py")):
     CASES.update(importlib.import_module(file.stem).CASES)
 
 TOKENS = 40
-ENCODERS = ("bert", "xlm-roberta")
+ENCODERS = ("bert", "xlm-roberta", "modernbert")
 STORED = 12  # positions whose logits are kept
 # A mutant must move some log-probability above -10 by this much; the test's widest tolerance is 5e-3.
 SENSITIVITY = 0.05
 # Weights moved by this part of themselves may not move an answer by more than STEADY: a choice (of experts, of
 # keys) that hangs on rounding would.
 NUDGE, STEADY = 2e-6, 1e-3
+
+
+def is_classifier(config):
+    return config["architectures"][0].endswith("ForSequenceClassification")
+
+
+def is_encoder(config):
+    """Hidden states (or a classifier's scores) are the answer: encoders, and decoders published without a head."""
+    name = config["architectures"][0]
+    bare = name.endswith("Model") and not name.endswith("LMHeadModel")
+    return config["model_type"] in ENCODERS or bare or is_classifier(config)
 
 
 def merge(target, patch):
@@ -200,7 +211,12 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
         dtype = torch.float64 if variant == "float64" else torch.float32
         extra["attention_mask"] = torch.zeros(seen.shape, dtype=dtype).masked_fill(~seen, float("-inf"))[None, None]
     with torch.no_grad():
-        if config["model_type"] in ENCODERS:
+        if is_classifier(config):
+            if "second" in case:
+                extra["token_type_ids"] = (torch.arange(len(tokens)) >= case["second"]).long()[None]
+            scores = model(input_ids=ids, attention_mask=torch.ones_like(ids), **extra).logits.numpy()
+            return np.repeat(scores, len(tokens), 0)
+        if is_encoder(config):
             encoder = next((getattr(model, name) for name in ("bert", "roberta") if hasattr(model, name)), model)
             return encoder(input_ids=ids, attention_mask=torch.ones_like(ids), **extra).last_hidden_state[0].numpy()
         logits = model(input_ids=ids, use_cache=False, **extra).logits[0].numpy()
@@ -238,7 +254,7 @@ def rounded(array):
 
 def generate(name, case):
     config = {key: value for key, value in case["config"].items() if key not in case.get("drop", ())}
-    encoder = config["model_type"] in ENCODERS
+    encoder = is_encoder(config)
     sizes = {**config, **config.get("text_config", {})}
     length = case.get("length", min(TOKENS, sizes.get("max_position_embeddings", TOKENS)))
     vocabulary = case.get("below", sizes["vocab_size"])  # tokens of images begin there
@@ -266,6 +282,8 @@ def generate(name, case):
     keep = sorted({0, 1, 2, length // 4, length - 1} |
                   set(np.random.default_rng(seed + 1).permutation(length)[:STORED - 4].tolist()))
 
+    if is_classifier(config):
+        keep = [0]
     spellings = [merge(config, patch) for patch in case.get("also", [])]
     if case.get("also_saved", case.get("oracle") != "mlx"):
         spellings.append(saved_spelling(case, config))
@@ -305,6 +323,8 @@ def generate(name, case):
         "spellings": spellings,
         "tensors": tensors,
         **({"quantized": planes} if planes else {}),
+        **({"scored": True} if is_classifier(config) else {}),
+        **({"second": case["second"]} if "second" in case else {}),
         "tokens": tokens,
         "positions": keep,
         ("hidden" if encoder else "logits"): rounded(golden[keep]),

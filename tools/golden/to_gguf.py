@@ -28,15 +28,30 @@ def write(case, llama_cpp, target):
     from conversion import base
 
     base.TextModel.set_vocab = base.TextModel._set_vocab_none
-    config = case["config"]
+    config = dict(case["config"])
+    # What the converter wants spelled where the model has a default.
+    if config["model_type"] == "falcon_h1":
+        config.setdefault("head_dim", config["hidden_size"] // config["num_attention_heads"])
+    if config.get("time_step_rank") == "auto":
+        config["time_step_rank"] = -(-config["hidden_size"] // 16)
+    if config["model_type"] == "nemotron_h":
+        config.setdefault("mamba_d_head", config["mamba_head_dim"])
+    if "score_function" in config and config["model_type"] == "bailing_moe":
+        config["architectures"] = ["BailingMoeV2ForCausalLM"]
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         (folder / "config.json").write_text(json.dumps(config))
+        # Gemma's converter counts the rows that have a token.
+        vocabulary = {str(i): i for i in range(config.get("text_config", config).get("vocab_size", 0))}
+        (folder / "tokenizer.json").write_text(json.dumps({"model": {"vocab": vocabulary}, "added_tokens": []}))
         state = {name: torch.from_numpy(values(name, shape)) for name, shape in case["tensors"].items()}
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         hparams = base.ModelBase.load_hparams(folder, False)
         kind = conversion.get_model_class(base.get_model_architecture(hparams, base.ModelType.TEXT), mmproj=False)
-        kind.set_vocab = base.TextModel._set_vocab_none
+        for one in kind.__mro__:
+            if "set_vocab" in vars(one):
+                one.set_vocab = base.TextModel._set_vocab_none
+        kind.no_mtp = True
         with torch.inference_mode():
             kind(folder, gguf.LlamaFileType.ALL_F32, target, model_name=case["name"]).write()
 

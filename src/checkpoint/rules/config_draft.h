@@ -21,6 +21,7 @@ class ConfigDraft {
   void set(const std::string& key, std::nullptr_t value) { values_[key] = value; }
   void set(const std::string& key, const char* value) { values_[key] = std::string(value); }
   void set(const std::string& key, std::vector<double> value) { values_[key] = std::move(value); }
+  void set(const std::string& key, std::vector<int64_t> value) { values_[key] = std::move(value); }
   void set(const std::string& key, std::vector<std::string> value) { values_[key] = std::move(value); }
   void set(const std::string& key, const ConfigDraft& nested) { nested_[key] = nested; }
   void erase(const std::string& key) { values_.erase(key); }
@@ -32,8 +33,8 @@ class ConfigDraft {
   std::string json() const;
 
  private:
-  using Value =
-      std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<std::string>, std::nullptr_t>;
+  using Value = std::variant<bool, int64_t, double, std::string, std::vector<double>, std::vector<int64_t>,
+                             std::vector<std::string>, std::nullptr_t>;
   std::map<std::string, Value> values_;
   std::map<std::string, ConfigDraft> nested_;
 };

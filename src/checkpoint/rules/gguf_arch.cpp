@@ -18,6 +18,7 @@ namespace mlxcel {
 namespace {
 
 constexpr int64_t kMaxInt = std::numeric_limits<int>::max();
+constexpr int64_t kMaxGgufLayers = 4096;
 
 /// A key that is one integer, or a list of equal ones (some converters write one value per layer).
 std::optional<int64_t> uniform_integer(const GgufMetadata& metadata, const std::string& key) {
@@ -78,9 +79,15 @@ Weight changed(Weight weight, const std::string& where, float (*change)(float)) 
 
 Shape published_shape(const Shape& shape, GgufChange change) {
   if (change == GgufChange::convolution && shape.size() == 2) return {shape[0], 1, shape[1]};
-  if (change != GgufChange::flatten && change != GgufChange::log_negated) return shape;
+  if (change == GgufChange::join && shape.size() == 3) return {shape[0] * shape[1], shape[2]};
+  // Mamba 1's logarithms are a matrix, Mamba 2's a column.
+  const bool column = shape.size() == 2 && shape[1] == 1;
+  if (change != GgufChange::flatten && change != GgufChange::row &&
+      !(change == GgufChange::log_negated && column))
+    return shape;
   int64_t elements = 1;  // bounded by the file's own size
   for (const int extent : shape) elements *= extent;
+  if (change == GgufChange::row) return {1, static_cast<int>(elements)};
   return {static_cast<int>(elements)};
 }
 
@@ -114,7 +121,8 @@ class GgufSource final : public Source {
         const std::string target = fill(row.hf, *captures);
         if (!entries_.emplace(target, Entry{&tensor, row.change, name}).second)
           fail(ErrorKind::bad_checkpoint, "{}: two tensors become {}", path_, target);
-        if (row.change == GgufChange::flatten || row.change == GgufChange::convolution)
+        if (row.change == GgufChange::flatten || row.change == GgufChange::convolution ||
+            row.change == GgufChange::row || row.change == GgufChange::join)
           check_dense(name, tensor);
         if (row.change == GgufChange::unpermute_q) check_heads(name, tensor, heads_);
         if (row.change == GgufChange::unpermute_k) check_heads(name, tensor, kv_heads_);
@@ -157,6 +165,8 @@ class GgufSource final : public Source {
         return reshaped(changed(load_gguf_tensor(*tensor, name), where, [](float x) { return std::log(-x); }),
                         change);
       case GgufChange::flatten:
+      case GgufChange::row:
+      case GgufChange::join:
       case GgufChange::convolution:
         return reshaped(load_gguf_tensor(*tensor, name), change);
     }
@@ -208,11 +218,50 @@ std::optional<double> GgufFacts::number(std::string_view key) const {
   return value ? std::optional(as_written(*value)) : std::nullopt;
 }
 
+std::optional<bool> GgufFacts::flag(std::string_view key) const {
+  return gguf_bool(file.metadata, prefix + std::string(key));
+}
+
+std::vector<int64_t> GgufFacts::per_layer(std::string_view key, int64_t layers, int64_t high,
+                                          int64_t missing) const {
+  const std::string name = prefix + std::string(key);
+  if (layers < 1 || layers > kMaxGgufLayers)
+    fail(ErrorKind::bad_checkpoint, "{}: {} layers: expected 1 to {}", file.first.string(), layers,
+         kMaxGgufLayers);
+  const auto found = file.metadata.find(name);
+  const auto* list = found == file.metadata.end() ? nullptr : std::get_if<GgufArray>(&found->second.value);
+  if (!list)
+    return std::vector<int64_t>(static_cast<size_t>(layers), integer(key, 0, high).value_or(missing));
+  const auto* numbers = std::get_if<std::vector<int64_t>>(list);
+  if (!numbers || static_cast<int64_t>(numbers->size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: expected {} integers", file.first.string(), name,
+         layers);
+  for (const int64_t number : *numbers)
+    if (number < 0 || number > high)
+      fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: expected 0 to {}, found {}", file.first.string(),
+           name, high, number);
+  return *numbers;
+}
+
+std::vector<bool> GgufFacts::flags(std::string_view key, int64_t layers) const {
+  const std::string name = prefix + std::string(key);
+  const auto found = file.metadata.find(name);
+  if (found == file.metadata.end()) return {};
+  const auto* list = std::get_if<GgufArray>(&found->second.value);
+  const auto* values = list ? std::get_if<std::vector<bool>>(list) : nullptr;
+  if (!values || static_cast<int64_t>(values->size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: expected a flag for each of {} layers",
+         file.first.string(), name, layers);
+  return *values;
+}
+
 const GgufArch* find_gguf_arch(std::string_view name) {
   static const std::vector<const GgufArch*> table = [] {
     std::vector<const GgufArch*> all{&gguf_llama(), &gguf_qwen2(), &gguf_qwen3(),  &gguf_qwen3moe(),
                                      &gguf_gpt2(),  &gguf_bert(),  &gguf_mamba2(), &gguf_gemma3()};
-    for (const auto family : {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms})
+    for (const auto family :
+         {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms, gguf_experts, gguf_latent,
+          gguf_scans, gguf_lfm2s, gguf_deltas, gguf_late_gemmas})
       for (const GgufArch& arch : family()) all.push_back(&arch);
     return all;
   }();

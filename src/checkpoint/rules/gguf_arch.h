@@ -33,6 +33,8 @@ enum class GgufChange {
   minus_one,    // norm weights that hold the +1
   log_negated,  // ssm_a = -exp(A_log), [heads, 1] for [heads]
   flatten,      // [heads, 1] for [heads], [groups, width] for [groups * width]
+  row,          // [width] for [1, width]
+  join,         // [n, rows, width] for [n * rows, width]
   convolution,  // [channels, taps] for [channels, 1, taps]
 };
 
@@ -48,6 +50,12 @@ struct GgufFacts {
   bool has_tensor(std::string_view name) const;
   std::optional<int64_t> integer(std::string_view key, int64_t low, int64_t high) const;
   std::optional<double> number(std::string_view key) const;
+  std::optional<bool> flag(std::string_view key) const;
+  /// One integer from 0 to `high` for each of `layers`: a list of that length, or one number for all;
+  /// `missing` where the key is absent.
+  std::vector<int64_t> per_layer(std::string_view key, int64_t layers, int64_t high, int64_t missing) const;
+  /// One flag for each of `layers`; empty where the key is absent.
+  std::vector<bool> flags(std::string_view key, int64_t layers) const;
 };
 
 struct GgufArch {
@@ -73,8 +81,8 @@ std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft&
 std::span<const GgufKey> gguf_decoder_keys();
 /// The same without the epsilon of RMS norms.
 std::span<const GgufKey> gguf_size_keys();
-/// Llama's names as published; with `permuted`, q and k rows were stored for adjacent-pair rotation. A family's
-/// own rows come before them and win.
+/// Llama's names as published; with `permuted`, q and k rows were stored for adjacent-pair rotation. A
+/// family's own rows come before them and win.
 std::vector<GgufName> gguf_llama_names(std::vector<GgufName> own, bool permuted = false);
 /// A number that must be there, under the published key.
 void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char* gguf, const char* hf);
@@ -83,6 +91,12 @@ void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char
 void set_gguf_layer_types(const GgufFacts& facts, ConfigDraft& config, int period);
 /// A list of `wanted` positive divisors of rotary frequencies.
 std::vector<double> gguf_divisors(const GgufFacts& facts, const std::string& name, int64_t wanted);
+/// rope.scaling.* keys as `rope_scaling`; empty where there is none.
+ConfigDraft gguf_rope_scaling(const GgufFacts& facts, int64_t max_positions);
+/// Takes layers of next-token prediction (the last `nextn_predict_layers` blocks) off num_hidden_layers.
+void leave_out_gguf_prediction(const GgufFacts& facts, ConfigDraft& config);
+/// norm_topk_prob, routed_scaling_factor and the width of experts, which older files leave to the tensors.
+void complete_gguf_experts(const GgufFacts& facts, ConfigDraft& config);
 /// head_dim, rope_theta, rope_scaling, partial_rotary_factor.
 void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config);
 

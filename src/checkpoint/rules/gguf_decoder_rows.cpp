@@ -60,10 +60,7 @@ std::vector<double> gguf_divisors(const GgufFacts& facts, const std::string& nam
   return out;
 }
 
-namespace {
-
-/// rope.scaling.* keys as `rope_scaling`; nothing where there is none.
-ConfigDraft read_scaling(const GgufFacts& facts, int64_t max_positions) {
+ConfigDraft gguf_rope_scaling(const GgufFacts& facts, int64_t max_positions) {
   const auto type = gguf_string(facts.file.metadata, facts.prefix + "rope.scaling.type").value_or("none");
   auto factor = facts.number("rope.scaling.factor");
   if (!factor) factor = facts.number("rope.scale_linear");
@@ -94,7 +91,27 @@ ConfigDraft read_scaling(const GgufFacts& facts, int64_t max_positions) {
   return scaling;
 }
 
-}  // namespace
+void leave_out_gguf_prediction(const GgufFacts& facts, ConfigDraft& config) {
+  const auto blocks = config.integer("num_hidden_layers");
+  const auto extra = facts.integer("nextn_predict_layers", 0, 64).value_or(0);
+  if (extra >= blocks)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: GGUF key {}nextn_predict_layers: expected less than {} blocks, found {}",
+         facts.file.first.string(), facts.prefix, blocks, extra);
+  config.set("num_hidden_layers", blocks - extra);
+  config.set("num_nextn_predict_layers", extra);
+}
+
+void complete_gguf_experts(const GgufFacts& facts, ConfigDraft& config) {
+  config.set("norm_topk_prob", facts.flag("expert_weights_norm").value_or(false));
+  config.set("routed_scaling_factor", facts.number("expert_weights_scale").value_or(1.0));
+  if (config.contains("moe_intermediate_size")) return;
+  for (const auto& [name, tensor] : facts.file.tensors)
+    if (name.ends_with(".ffn_down_exps.weight") && tensor.shape.size() == 3)
+      return config.set("moe_intermediate_size", tensor.shape[2]);
+  fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}expert_feed_forward_length: missing",
+       facts.file.first.string(), facts.prefix);
+}
 
 std::span<const GgufKey> gguf_decoder_keys() { return kKeys; }
 std::span<const GgufKey> gguf_size_keys() { return std::span(kKeys).first(std::size(kKeys) - 1); }
@@ -110,26 +127,19 @@ std::vector<GgufName> gguf_llama_names(std::vector<GgufName> own, bool permuted)
 
 void set_gguf_layer_types(const GgufFacts& facts, ConfigDraft& config, int period) {
   const auto layers = static_cast<size_t>(config.integer("num_hidden_layers"));
-  const std::string key = facts.prefix + "attention.sliding_window_pattern";
   std::vector<std::string> types;
   for (size_t i = 0; i < layers; ++i)
     types.push_back((i + 1) % static_cast<size_t>(period) != 0 ? "sliding_attention" : "full_attention");
-  const auto found = facts.file.metadata.find(key);
-  if (found != facts.file.metadata.end()) {
-    const auto* list = std::get_if<GgufArray>(&found->second.value);
-    const auto* flags = list ? std::get_if<std::vector<bool>>(list) : nullptr;
-    if (!flags || flags->size() != layers)
-      fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: expected a flag for each of {} layers",
-           facts.file.first.string(), key, layers);
-    for (size_t i = 0; i < layers; ++i) types[i] = (*flags)[i] ? "sliding_attention" : "full_attention";
-  }
+  const auto sliding = facts.flags("attention.sliding_window_pattern", static_cast<int64_t>(layers));
+  for (size_t i = 0; i < sliding.size(); ++i) types[i] = sliding[i] ? "sliding_attention" : "full_attention";
   config.set("layer_types", types);
 }
 
 void require_gguf_number(const GgufFacts& facts, ConfigDraft& config, const char* gguf, const char* hf) {
   const auto value = facts.number(gguf);
   if (!value)
-    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}{}: missing", facts.file.first.string(), facts.prefix, gguf);
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}{}: missing", facts.file.first.string(), facts.prefix,
+         gguf);
   config.set(hf, *value);
 }
 
@@ -155,7 +165,7 @@ void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config) {
     config.set("partial_rotary_factor", static_cast<double>(rotated) / static_cast<double>(width));
 
   const auto positions = config.integer("max_position_embeddings");
-  const ConfigDraft scaling = read_scaling(facts, positions);
+  const ConfigDraft scaling = gguf_rope_scaling(facts, positions);
   if (facts.has_tensor("rope_freqs.weight")) {
     // llama3's scaling, already applied to each frequency: longrope with one list for every length.
     if (!scaling.empty())

@@ -1,4 +1,4 @@
-// llama: Llama, Mistral, SmolLM. q and k rows are stored for adjacent-pair rotation.
+// llama: Llama, Mistral, SmolLM, Mixtral. q and k rows are stored for adjacent-pair rotation.
 
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
@@ -21,16 +21,26 @@ constexpr GgufName kNames[] = {
     {"blk.#.attn_v.*", "model.layers.#.self_attn.v_proj.*"},
     {"blk.#.attn_output.*", "model.layers.#.self_attn.o_proj.*"},
     {"blk.#.ffn_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
+    {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.gate.weight"},
+    {"blk.#.ffn_gate_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.gate_proj.weight"},
+    {"blk.#.ffn_up_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.up_proj.weight"},
+    {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.down_proj.weight"},
+    // Experts one by one, as early converters left them.
+    {"blk.#.ffn_gate.#.weight", "model.layers.#.block_sparse_moe.experts.#.w1.weight"},
+    {"blk.#.ffn_down.#.weight", "model.layers.#.block_sparse_moe.experts.#.w2.weight"},
+    {"blk.#.ffn_up.#.weight", "model.layers.#.block_sparse_moe.experts.#.w3.weight"},
     {"blk.#.ffn_gate.*", "model.layers.#.mlp.gate_proj.*"},
     {"blk.#.ffn_up.*", "model.layers.#.mlp.up_proj.*"},
     {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
 };
 
 void complete(const GgufFacts& facts, ConfigDraft& config) {
-  if (facts.integer("expert_count", 0, 1 << 16).value_or(0) > 0)
-    fail(ErrorKind::unsupported,
-         "{}: general.architecture \"llama\" with experts (mixtral) is not mapped yet",
-         facts.file.first.string());
+  if (const auto experts = facts.integer("expert_count", 0, 1 << 16).value_or(0); experts > 0) {
+    config.set("model_type", "mixtral");
+    config.set("architectures", std::vector<std::string>{"MixtralForCausalLM"});
+    config.set("num_local_experts", experts);
+    config.set("num_experts_per_tok", facts.integer("expert_used_count", 1, experts).value_or(2));
+  }
   complete_gguf_rope(facts, config);
   config.set("hidden_act", "silu");
   config.set("attention_bias", facts.has_tensor("blk.0.attn_q.bias"));

@@ -20,9 +20,9 @@ std::span<const GgufName> permuted_names() {
 }
 
 std::span<const GgufName> norm_after_names() {
-  static const auto names =
-      gguf_llama_names({{"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
-                        {"blk.#.post_ffw_norm.weight", "model.layers.#.post_feedforward_layernorm.weight"}});
+  static const auto names = gguf_llama_names(
+      {{"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
+       {"blk.#.post_ffw_norm.weight", "model.layers.#.post_feedforward_layernorm.weight"}});
   return names;
 }
 
@@ -34,18 +34,17 @@ std::span<const GgufName> hunyuan_names() {
 }
 
 std::span<const GgufName> exaone_names() {
-  static const auto names = gguf_llama_names(
-      {{"blk.#.attn_output.*", "model.layers.#.self_attn.out_proj.*"},
-       {"blk.#.ffn_gate.*", "model.layers.#.mlp.c_fc_0.*"},
-       {"blk.#.ffn_up.*", "model.layers.#.mlp.c_fc_1.*"},
-       {"blk.#.ffn_down.*", "model.layers.#.mlp.c_proj.*"}});
+  static const auto names = gguf_llama_names({{"blk.#.attn_output.*", "model.layers.#.self_attn.out_proj.*"},
+                                              {"blk.#.ffn_gate.*", "model.layers.#.mlp.c_fc_0.*"},
+                                              {"blk.#.ffn_up.*", "model.layers.#.mlp.c_fc_1.*"},
+                                              {"blk.#.ffn_down.*", "model.layers.#.mlp.c_proj.*"}});
   return names;
 }
 
 /// Its second norm is called as if it stood behind the attention.
 std::span<const GgufName> seed_oss_names() {
-  static const auto names =
-      gguf_llama_names({{"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"}});
+  static const auto names = gguf_llama_names(
+      {{"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"}});
   return names;
 }
 
@@ -115,7 +114,8 @@ void complete_minicpm(const GgufFacts& facts, ConfigDraft& config) {
   const auto residual = facts.number("residual_scale");
   config.set("scale_depth", residual ? *residual * std::sqrt(layers) : 1.4);
   const auto logits = facts.number("logit_scale");
-  config.set("dim_model_base", logits && *logits > 0 ? static_cast<int64_t>(std::llround(width / *logits)) : 256);
+  config.set("dim_model_base",
+             logits && *logits > 0 ? static_cast<int64_t>(std::llround(width / *logits)) : 256);
 }
 
 void complete_seed_oss(const GgufFacts& facts, ConfigDraft& config) {
@@ -148,6 +148,24 @@ void complete_qwen_vl(const GgufFacts& facts, ConfigDraft& config) {
   config.set("use_sliding_window", false);
 }
 
+/// Ministral 3, or its elder kin where there is no temperature.
+void complete_mistral3(const GgufFacts& facts, ConfigDraft& config) {
+  complete_llama(facts, config);
+  const auto beta = facts.number("attention.temperature_scale");
+  if (!beta) {
+    config.set("model_type", "mistral");
+    return config.set("architectures", std::vector<std::string>{"MistralForCausalLM"});
+  }
+  auto scaling = gguf_rope_scaling(facts, config.integer("max_position_embeddings"));
+  scaling.set("llama_4_scaling_beta", *beta);
+  // Here the key holds mscale_all_dim itself.
+  if (const auto all = facts.number("rope.scaling.yarn_log_multiplier"); all && *all > 0) {
+    scaling.set("mscale", *all);
+    scaling.set("mscale_all_dim", *all);
+  }
+  config.set("rope_scaling", scaling);
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_llama_kin() {
@@ -161,7 +179,9 @@ std::span<const GgufArch> gguf_llama_kin() {
       {"minicpm", "minicpm", "MiniCPMForCausalLM", keys, permuted_names(), complete_minicpm},
       {"seed_oss", "seed_oss", "SeedOssForCausalLM", keys, seed_oss_names(), complete_seed_oss},
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", keys, llama_names(), complete_ernie},
-      {"hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", keys, hunyuan_names(), complete_llama},
+      {"hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", keys, hunyuan_names(),
+       complete_llama},
+      {"mistral3", "ministral3", "Ministral3ForCausalLM", keys, permuted_names(), complete_mistral3},
       {"exaone", "exaone", "ExaoneForCausalLM", sizes, exaone_names(), complete_exaone},
       {"exaone4", "exaone4", "Exaone4ForCausalLM", keys, norm_after_names(), complete_exaone4},
       {"qwen2vl", "qwen2_vl", "Qwen2VLForConditionalGeneration", keys, llama_names(), complete_qwen_vl},

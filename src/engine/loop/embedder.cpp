@@ -1,6 +1,9 @@
 #include "engine/loop/embedder.h"
 
+#include <fmt/format.h>
 #include <mlx/transforms.h>
+
+#include <cmath>
 
 #include "base/clock.h"
 #include "engine/loop/fault.h"
@@ -11,17 +14,24 @@ namespace mlxcel {
 void EmbedJob::settle(const std::optional<Error>& error) {
   if (settled) return;
   settled = true;
-  if (error) promise.set_value(*error);
-  else promise.set_value(std::move(result));
+  if (error)
+    promise.set_value(*error);
+  else
+    promise.set_value(std::move(result));
 }
 
 Embedder::Outcome Embedder::step(Jobs& jobs) {
   std::vector<Input> inputs;
   int tokens = 0;
+  const EmbedJob* kind = nullptr;  // a step gives vectors, scores or logits
   for (const auto& job : jobs) {
+    if (kind != nullptr &&
+        (kind->scores != job->scores || kind->answers.has_value() != job->answers.has_value()))
+      continue;
     while (!job->settled && job->next < job->request.inputs.size()) {
       const int count = static_cast<int>(job->request.inputs[job->next].size());
       if (!inputs.empty() && tokens + count > budget_) break;
+      kind = job.get();
       inputs.push_back({job.get(), job->next++});
       tokens += count;
     }
@@ -54,8 +64,12 @@ Embedder::Outcome Embedder::step(Jobs& jobs) {
 
 void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
   Step step;
-  for (const Input& input : inputs) step.add(nullptr, input.job->request.inputs[input.index], Wants::none);
+  const EmbedJob& first = *inputs.front().job;
+  for (const Input& input : inputs)
+    step.add(nullptr, input.job->request.inputs[input.index], first.answers ? Wants::last : Wants::none,
+             input.job->seconds.empty() ? 0 : input.job->seconds[input.index]);
   step.seal();
+  if (first.scores) return score(inputs, step, outcome);
   array hidden = mx::contiguous(model_.hidden(step));
   const TimePoint before = Clock::now();
   mx::eval(hidden);
@@ -66,8 +80,9 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
     EmbedJob& job = *inputs[i].job;
     if (job.settled) continue;
     const StepRow& row = step.rows()[i];
-    const std::span<const float> values(hidden.data<float>() + static_cast<size_t>(row.first) * static_cast<size_t>(width),
-                                        static_cast<size_t>(row.count) * static_cast<size_t>(width));
+    const std::span<const float> values(
+        hidden.data<float>() + static_cast<size_t>(row.first) * static_cast<size_t>(width),
+        static_cast<size_t>(row.count) * static_cast<size_t>(width));
     outcome.inputs += 1;
     outcome.tokens += row.count;
     try {
@@ -78,6 +93,35 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
       continue;
     }
     if (++job.done == job.request.inputs.size()) job.settle();
+  }
+}
+
+void Embedder::score(const std::vector<Input>& inputs, Step& step, Outcome& outcome) {
+  const bool answers = inputs.front().job->answers.has_value();
+  array values = mx::contiguous(answers ? model_.logits(step) : model_.scores(step));
+  const TimePoint before = Clock::now();
+  mx::eval(values);
+  outcome.kernel_seconds += seconds_between(before, Clock::now());
+  outcome.any_succeeded = true;
+  const auto width = static_cast<size_t>(values.shape(-1));
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    EmbedJob& job = *inputs[i].job;
+    if (job.settled) continue;
+    const std::span<const float> row(values.data<float>() + i * width, width);
+    outcome.inputs += 1;
+    outcome.tokens += step.rows()[i].count;
+    auto& result = job.result.vectors[inputs[i].index];
+    if (answers)
+      result = {row[static_cast<size_t>(job.answers->first)] - row[static_cast<size_t>(job.answers->second)]};
+    else
+      result.assign(row.begin(), row.end());
+    for (const float x : result)
+      if (!std::isfinite(x)) {
+        job.settle(Error(ErrorKind::internal,
+                         fmt::format("input[{}]: the model's score is not a number", inputs[i].index)));
+        break;
+      }
+    if (!job.settled && ++job.done == job.request.inputs.size()) job.settle();
   }
 }
 

@@ -21,11 +21,14 @@ struct EmbedJob {
   using Outcome = std::variant<Embeddings, Error>;
 
   EmbedRequest request;
+  bool scores = false;  // of a classifier, or of `answers`, in place of pooled states
+  std::vector<int> seconds = {};
+  std::optional<std::pair<TokenId, TokenId>> answers = {};
   Pooling pooling = Pooling::mean;
   Embeddings result;
   std::promise<Outcome> promise;
-  size_t next = 0;      // first input not yet in a step
-  size_t done = 0;      // inputs with a vector
+  size_t next = 0;  // first input not yet in a step
+  size_t done = 0;  // inputs with a vector
   bool settled = false;
 
   void settle(const std::optional<Error>& error = std::nullopt);
@@ -52,6 +55,7 @@ class Embedder {
     size_t index;
   };
   void evaluate(const std::vector<Input>& inputs, Outcome& outcome);
+  void score(const std::vector<Input>& inputs, Step& step, Outcome& outcome);
 
   Model& model_;
   int budget_;

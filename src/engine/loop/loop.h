@@ -57,6 +57,7 @@ class Loop final : public ModelThread::Guest {
   // Any thread. The caller wakes the model thread afterwards.
   std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> submit(Request request, Sink sink);
   std::future<EmbedJob::Outcome> embed(const EmbedRequest& request);
+  std::future<EmbedJob::Outcome> score(const ScoreRequest& request);
   void refuse_new();
   /// True when nothing is left before the timeout.
   bool wait_until_empty(double timeout_s);
@@ -86,6 +87,8 @@ class Loop final : public ModelThread::Guest {
   void left(size_t count);
   void stop(const std::string& why);
   void embed_step();
+  void check_inputs(EmbedJob& job) const;
+  std::future<EmbedJob::Outcome> enqueue(std::unique_ptr<EmbedJob> job);
   void publish();
 
   // admission.cpp: who runs, and on whose pages.

@@ -134,9 +134,36 @@ std::future<EmbedJob::Outcome> Loop::embed(const EmbedRequest& request) {
   }
   if (request.dimensions < 0 || request.dimensions > info_.hidden)
     fail_param("dimensions", "dimensions: expected 1 to {}, found {}", info_.hidden, request.dimensions);
+  check_inputs(*job);
+  return enqueue(std::move(job));
+}
+
+std::future<EmbedJob::Outcome> Loop::score(const ScoreRequest& request) {
+  if (!info_.encoder || (info_.labels == 0 && !request.answers))
+    fail(ErrorKind::unsupported, "{} is no reranker: it gives no scores", info_.model_type);
+  auto job = std::make_unique<EmbedJob>();
+  job->request.inputs = request.inputs;
+  job->scores = true;
+  job->seconds = request.seconds;
+  if (info_.labels == 0) job->answers = request.answers;
+  if (!request.seconds.empty() && request.seconds.size() != request.inputs.size())
+    fail_param("input", "input: {} texts with {} beginnings of second texts", request.inputs.size(),
+               request.seconds.size());
+  if (job->answers)
+    for (const TokenId id : {job->answers->first, job->answers->second})
+      if (id < 0 || id >= info_.vocab_size)
+        fail_param("answers", "answers: token {} is outside the vocabulary of {} tokens", id,
+                   info_.vocab_size);
+  check_inputs(*job);
+  return enqueue(std::move(job));
+}
+
+/// Lengths and ids; cuts what may be cut, counts tokens, makes room for the answers.
+void Loop::check_inputs(EmbedJob& job) const {
+  const EmbedRequest& request = job.request;
   if (request.inputs.empty()) fail_param("input", "input: expected at least one text");
-  for (size_t i = 0; i < job->request.inputs.size(); ++i) {
-    auto& tokens = job->request.inputs[i];
+  for (size_t i = 0; i < request.inputs.size(); ++i) {
+    auto& tokens = job.request.inputs[i];
     if (tokens.empty()) fail_param("input", "input[{}] has no tokens", i);
     if (tokens.size() > static_cast<size_t>(embedding_.max_input)) {
       if (!request.truncate)
@@ -146,16 +173,18 @@ std::future<EmbedJob::Outcome> Loop::embed(const EmbedRequest& request) {
       tokens.resize(static_cast<size_t>(embedding_.max_input));
       if (tokenizer_ != nullptr && tokenizer_->is_special(last))
         tokens.back() = last;  // SEP closes every input
-      ++job->result.truncated;
+      ++job.result.truncated;
     }
     for (TokenId id : tokens)
       if (id < 0 || id >= info_.vocab_size)
         fail_param("input", "input[{}]: token {} is outside the vocabulary of {} tokens", i, id,
                    info_.vocab_size);
-    job->result.prompt_tokens += static_cast<int>(tokens.size());
+    job.result.prompt_tokens += static_cast<int>(tokens.size());
   }
-  job->result.vectors.resize(job->request.inputs.size());
+  job.result.vectors.resize(request.inputs.size());
+}
 
+std::future<EmbedJob::Outcome> Loop::enqueue(std::unique_ptr<EmbedJob> job) {
   auto future = job->promise.get_future();
   const std::lock_guard lock(mutex_);
   if (failure_) fail(ErrorKind::internal, "{}", *failure_);

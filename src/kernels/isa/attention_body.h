@@ -201,8 +201,13 @@ inline int end_of_keys(const AttentionCall& c, const AttentionRow& row, int posi
 
 inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int query, int page_start) {
   const AttentionRow& row = c.rows[tile.row];
-  if (c.two_way) return {0, smaller_int(kAttentionPage, row.position + row.count - page_start), ~0u};
   const int position = row.position + query;
+  if (c.two_way) {
+    const int end = row.position + row.count - page_start;
+    if (c.window == 0) return {0, smaller_int(kAttentionPage, end), ~0u};
+    return {larger_int(0, position - c.window + 1 - page_start),
+            smaller_int(kAttentionPage, smaller_int(end, position + c.window - page_start)), ~0u};
+  }
   const uint32_t bits = chosen_bits(c, tile, query, page_start / kAttentionPage);
   if (bits == 0) return {0, 0, 0};
   const int lo = larger_int(0, oldest_key(c, position) - page_start);

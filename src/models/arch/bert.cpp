@@ -8,6 +8,30 @@ namespace mlxcel {
 
 namespace {
 
+/// Type 0 for a row's first text, type 1 for its second.
+array types_of(const Embedding& types, const Step& step) {
+  std::vector<int32_t> ids(static_cast<size_t>(step.count()), 0);
+  bool pairs = false;
+  for (const StepRow& row : step.rows()) {
+    if (row.second <= 0 || types.rows < 2) continue;
+    pairs = true;
+    for (int i = row.second; i < row.count; ++i) ids[static_cast<size_t>(row.first + i)] = 1;
+  }
+  if (!pairs) return types.row(0);
+  return kernels::take_rows(types.table, array(ids.data(), {step.count()}, mx::int32));
+}
+
+/// BERT: a dense layer over the first token, tanh, the labels. XLM-RoBERTa keeps both under `classifier`.
+void add_classifier(Encoder& model, const Config& c, const Weights& w, int hidden, bool roberta) {
+  const int labels = label_count(c);
+  const Linear pooler =
+      w.linear(roberta ? "classifier.dense" : "pooler.dense", hidden, hidden, Bias::required);
+  const Linear out = w.linear(roberta ? "classifier.out_proj" : "classifier", labels, hidden, Bias::required);
+  model.classify(labels, [=](const array& h, const Step& step) {
+    return out(kernels::activate(pooler(first_of_rows(h, step)), Activation::tanh));
+  });
+}
+
 Encoder build(const Config& c, const Weights& w) {
   auto d = Dims::from(c);
   const int rows = c.integer("max_position_embeddings", 1, kMaxPositions);
@@ -34,7 +58,7 @@ Encoder build(const Config& c, const Weights& w) {
   const auto norm = w.layer_norm("embeddings.LayerNorm", d.hidden, eps);
   Encoder model(
       {.vocab = d.vocab, .hidden = d.hidden, .max_positions = d.max_positions}, [=](const Step& step) {
-        const array own = mx::add(words(step), types.row(0));
+        const array own = mx::add(words(step), types_of(types, step));
         if (first == 0) return norm(mx::add(own, positions.at_positions(step)));
         for (const StepRow& row : step.rows())
           if (row.position + row.count > d.max_positions)
@@ -49,7 +73,21 @@ Encoder build(const Config& c, const Weights& w) {
         .after_mixer = layer.layer_norm("attention.output.LayerNorm", d.hidden, eps),
         .ffn = Mlp(layer, "intermediate.dense", "output.dense", d.hidden, width, activation, Bias::required),
         .after_ffn = layer.layer_norm("output.LayerNorm", d.hidden, eps)});
+  if (is_classifier(c)) add_classifier(model, c, w, d.hidden, roberta);
   return model;
+}
+
+std::vector<Rule> weights(const Config& c, const Source&) {
+  std::vector<Rule> rules{rename("bert.*", "*"),
+                          rename("roberta.*", "*"),
+                          rename("*.gamma", "*.weight"),
+                          rename("*.beta", "*.bias"),
+                          drop("cls.*"),
+                          drop("lm_head.*"),
+                          drop("embeddings.position_ids")};
+  const bool pools = is_classifier(c) && c.get<std::string>("model_type") == "bert";
+  if (!pools) rules.push_back(drop("pooler.*"));
+  return rules;
 }
 
 }  // namespace
@@ -60,9 +98,7 @@ Arch arch_bert() {
           .kind = "encoder",
           .reference = "transformers BertModel",
           .build = build,
-          .weights = {rename("bert.*", "*"), rename("roberta.*", "*"), rename("*.gamma", "*.weight"),
-                      rename("*.beta", "*.bias"), drop("pooler.*"), drop("cls.*"), drop("lm_head.*"),
-                      drop("embeddings.position_ids")},
+          .weights = weights,
           .tiny = R"({"model_type": "bert", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 4, "hidden_act": "gelu",
               "max_position_embeddings": 128, "type_vocab_size": 2, "layer_norm_eps": 1e-12})"};

@@ -16,16 +16,22 @@ Rope sliding_rope(const Config& c, const Dims& d) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c, {.vocab = 262208, .hidden = 2304, .layers = 26, .heads = 8, .kv_heads = 4, .head_dim = 256,
+  const auto d = Dims::from(c, {.vocab = 262208,
+                                .hidden = 2304,
+                                .layers = 26,
+                                .heads = 8,
+                                .kv_heads = 4,
+                                .head_dim = 256,
                                 .max_positions = 131072});
-  refuse_two_way(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth, 9216);
   const auto activation = activation_from(c, "hidden_activation", "gelu_pytorch_tanh");
   const Bias bias = bias_if(c.get("attention_bias", false));
   const int pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 6);
-  const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 0, kMaxPositions, 4096),
-                                    [&](int i) { return (i + 1) % pattern != 0; });
+  // Of an embedder's window, half lies to each side.
+  const int named = c.integer("sliding_window", 0, kMaxPositions, 4096);
+  const int window = w.two_way() && named > 0 ? named / 2 + 1 : named;
+  const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return (i + 1) % pattern != 0; });
   const float scale =
       1.0f / std::sqrt(static_cast<float>(c.integer("query_pre_attn_scalar", 1, kMaxWidth, 256)));
   const float score_cap = c.get("attn_logit_softcapping", 0.0f);

@@ -271,6 +271,18 @@ Decoder build(const Config& whole, const Weights& w) {
   return model;
 }
 
+std::vector<Rule> weights(const Config& whole, const Source&) {
+  auto rules = text_side_rules();
+  // GGUF files hold the streams' projections as one.
+  const int others = text_config(whole).integer("altup_num_inputs", 2, 16, 4) - 1;
+  for (const char* name : {"model.altup_projections", "model.altup_unembed_projections"}) {
+    std::vector<std::string> parts;
+    for (int i = 0; i < others; ++i) parts.push_back(fmt::format("{}.{}.weight", name, i));
+    rules.push_back(split(fmt::format("{}.weight", name), parts));
+  }
+  return rules;
+}
+
 }  // namespace
 
 Arch arch_gemma3n() {
@@ -279,7 +291,7 @@ Arch arch_gemma3n() {
       .gguf = {"gemma3n"},
       .reference = "transformers Gemma3nForCausalLM",
       .build = build,
-      .weights = [](const Config&, const Source&) { return text_side_rules(); },
+      .weights = weights,
       .tiny =
           R"({"model_type": "gemma3n_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": [128, 64, 128, 64],
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,

@@ -1,8 +1,11 @@
 // Gemma 4, alone or inside its wrapper: sliding layers and full ones with wider heads and partial rotation,
 // late layers that read earlier keys, inputs per layer, experts beside the MLP. Reference: transformers
 // Gemma4ForCausalLM.
+#include <cmath>
+
 #include "models/kit.h"
 #include "models/wrapper.h"
+#include "nn/expert_bank.h"
 #include "nn/fault.h"
 #include "nn/per_layer.h"
 #include "nn/shared_attention.h"
@@ -21,10 +24,52 @@ std::vector<bool> sliding_layers(const Config& c, int layers) {
   return sliding;
 }
 
+/// Experts chosen by a normed and scaled view of what the MLP reads too.
+struct Experts {
+  RmsNorm view;
+  array scale, factor;  // [hidden], [experts]
+  float root;           // 1 / sqrt(hidden)
+  Router router;
+  ExpertBank experts;
+  RmsNorm before, after, after_mlp;
+
+  /// `mlp`: what the dense branch gives.
+  array operator()(const array& h, const array& mlp) const {
+    const auto [chosen, weights] = router(mx::multiply(mx::multiply(view(h), scale), array(root)));
+    const array weighed =
+        fault("expert scale dropped") ? weights : mx::multiply(weights, mx::take(factor, chosen, 0));
+    return mx::add(after_mlp(mlp), after(experts(before(h), chosen, weighed)));
+  }
+};
+
+Experts experts(const Config& c, const Weights& layer, int hidden, float eps, Activation activation) {
+  MoeOptions o;
+  o.experts = c.integer("num_experts", 1, 4096);
+  o.per_token = c.integer("top_k_experts", 1, o.experts);
+  o.width = c.integer("moe_intermediate_size", 1, kMaxWidth);
+  o.renormalize = true;
+  o.activation = activation;
+  o.router = "router.proj";
+  o.bank = "experts.switch_glu";
+  const Router router(layer, hidden, o);
+  return {.view = RmsNorm{.weight = std::nullopt, .eps = eps},
+          .scale = layer.tensor("router.scale", {hidden}),
+          .factor = layer.tensor("router.per_expert_scale", {o.experts}),
+          .root = 1.0f / std::sqrt(static_cast<float>(hidden)),
+          .router = router,
+          .experts = ExpertBank(
+              layer / "experts.switch_glu",
+              {.experts = o.experts, .hidden = hidden, .width = o.width, .activation = activation}),
+          .before = layer.rms_norm("pre_feedforward_layernorm_2", hidden, eps),
+          .after = layer.rms_norm("post_feedforward_layernorm_2", hidden, eps),
+          .after_mlp = layer.rms_norm("post_feedforward_layernorm_1", hidden, eps)};
+}
+
 struct Layer {
   RmsNorm norm, after_attention, ffn_norm, after_ffn;
   SharedAttention attention;
   GatedMlp mlp;
+  std::optional<Experts> moe;
   std::optional<PerLayerInputs> inputs;
   std::optional<PerLayerGate> gate;
   array scalar;  // [1]
@@ -34,7 +79,7 @@ struct Layer {
     if (inputs && index == 0) inputs->begin(in, step);
     const array seen = mx::add(in, after_attention(attention(norm(in), step)));
     const array dense = mlp(ffn_norm(seen));
-    array h = mx::add(seen, after_ffn(dense));
+    array h = mx::add(seen, after_ffn(moe ? (*moe)(seen, dense) : dense));
     if (gate) h = mx::add(h, (*gate)(h, inputs->layer(index)));
     return fault("layer scalar dropped") ? h : mx::multiply(h, scalar);
   }
@@ -47,8 +92,6 @@ Decoder build(const Config& whole, const Weights& w) {
   if (c.get<std::string>("use_bidirectional_attention", "vision") != "vision")
     fail(ErrorKind::unsupported, "{}: Gemma 4 as a two-way embedder is known but not supported yet",
          c.where());
-  if (c.get("enable_moe_block", false))
-    fail(ErrorKind::unsupported, "{}: Gemma 4 with experts is known but not supported yet", c.where());
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth, 9216);
   const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
@@ -105,6 +148,8 @@ Decoder build(const Config& whole, const Weights& w) {
                                       .keys = readers.of(i),
                                       .bias = bias_if(c.get("attention_bias", false))}),
         .mlp = GatedMlp(layer / "mlp", d.hidden, double_wide ? 2 * width : width, activation, Bias::none),
+        .moe = c.get("enable_moe_block", false) ? std::optional(experts(c, layer, d.hidden, eps, activation))
+                                                : std::nullopt,
         .inputs = inputs,
         .gate = inputs ? std::optional(PerLayerGate(layer, d.hidden, input_width, activation, eps))
                        : std::nullopt,
@@ -118,6 +163,15 @@ Decoder build(const Config& whole, const Weights& w) {
   return model;
 }
 
+std::vector<Rule> weights(const Config&, const Source&) {
+  auto rules = text_side_rules();
+  rules.push_back(
+      split_axis(-2, "*.experts.gate_up_proj",
+                 {"*.experts.switch_glu.gate_proj.weight", "*.experts.switch_glu.up_proj.weight"}));
+  rules.push_back(rename("*.experts.down_proj", "*.experts.switch_glu.down_proj.weight"));
+  return rules;
+}
+
 }  // namespace
 
 Arch arch_gemma4_text() {
@@ -126,7 +180,7 @@ Arch arch_gemma4_text() {
       .gguf = {"gemma4"},
       .reference = "transformers Gemma4ForCausalLM",
       .build = build,
-      .weights = [](const Config&, const Source&) { return text_side_rules(); },
+      .weights = weights,
       .tiny = R"({"model_type": "gemma4_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 64,
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "global_head_dim": 48, "num_global_key_value_heads": 1, "attention_k_eq_v": true,
@@ -136,7 +190,8 @@ Arch arch_gemma4_text() {
                                   "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0}},
               "layer_types": ["sliding_attention", "full_attention", "sliding_attention", "full_attention"],
               "sliding_window": 8, "num_kv_shared_layers": 2, "use_double_wide_mlp": true,
-              "hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 256, "attention_bias": true,
+              "hidden_size_per_layer_input": 64, "vocab_size_per_layer_input": 256, "enable_moe_block": true,
+              "num_experts": 6, "top_k_experts": 2, "moe_intermediate_size": 64, "attention_bias": true,
               "final_logit_softcapping": 5.0, "tie_word_embeddings": true})"};
 }
 

@@ -8,7 +8,7 @@ namespace mlxcel {
 Arch arch_glm4_moe_lite() {
   return {
       .model_types = {"glm4_moe_lite"},
-      .gguf = {},
+      .gguf = {"deepseek2"},
       .reference = "transformers Glm4MoeLiteForCausalLM",
       .build =
           +[](const Config& c, const Weights& w) {

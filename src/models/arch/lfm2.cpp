@@ -34,11 +34,27 @@ std::vector<bool> attention_layers(const Config& c, int layers) {
   return list;
 }
 
+MoeOptions experts(const Config& c) {
+  MoeOptions moe;
+  moe.experts = c.integer("num_experts", 1, 4096, 32);
+  moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts, 4);
+  moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth, 1792);
+  moe.bank = "switch_mlp";
+  moe.scoring = Scoring::sigmoid;
+  if (c.get("use_expert_bias", true)) moe.correction = "expert_bias";
+  moe.renormalize = c.get("norm_topk_prob", true);
+  moe.renorm_eps = 1e-6f;
+  moe.scale = c.get("routed_scaling_factor", 1.0f);
+  return moe;
+}
+
 Decoder build(const Config& whole, const Weights& w) {
   const Config c = text_config(whole);
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "norm_eps", 1e-5f);
-  const int width = gated_width(c);
+  const bool sparse = c.has("num_dense_layers") || c.has("moe_intermediate_size");
+  const int dense = sparse ? c.integer("num_dense_layers", 0, kMaxLayers, 2) : d.layers;
+  const int width = sparse ? c.integer("intermediate_size", 1, kMaxWidth, 7168) : gated_width(c);
   const int taps = c.integer("conv_L_cache", 2, 16, 3);
   const Bias conv_bias = c.get("conv_bias", false) ? Bias::required : Bias::none;
   const auto attends = attention_layers(c, d.layers);
@@ -52,7 +68,8 @@ Decoder build(const Config& whole, const Weights& w) {
                             .out_bias = Bias::none,
                             .out = "out_proj"}));
   };
-  const auto ffn = [&](const Weights& scope) {
+  const auto ffn = [&](int i, const Weights& scope) {
+    if (i >= dense) return Ffn(SparseMoe(scope, d.hidden, experts(c)));
     return Ffn(GatedMlp(scope, d.hidden, width, Activation::silu, Bias::none));
   };
   // Older configs say tie_embedding.
@@ -63,7 +80,7 @@ Decoder build(const Config& whole, const Weights& w) {
     model.add(PreNorm{.mixer_norm = layer.rms_norm("operator_norm", d.hidden, eps),
                       .mixer = mixer(i, layer),
                       .ffn_norm = layer.rms_norm("ffn_norm", d.hidden, eps),
-                      .ffn = ffn(layer / "feed_forward")});
+                      .ffn = ffn(i, layer / "feed_forward")});
   model.finish(w.rms_norm("model.embedding_norm", d.hidden, eps),
                make_head(w, "lm_head", "model.embed_tokens", model.embedding(), tie_if(tied)));
   return model;
@@ -83,16 +100,18 @@ std::vector<Rule> weights(const Config&, const Source&) {
 }  // namespace
 
 Arch arch_lfm2() {
-  return {.model_types = {"lfm2", "lfm2-vl", "lfm2_vl"},
-          .gguf = {"lfm2"},
-          .reference = "transformers Lfm2ForCausalLM",
-          .build = build,
-          .weights = weights,
-          .tiny = R"({"model_type": "lfm2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 300,
-              "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "norm_eps": 1e-5,
+  return {
+      .model_types = {"lfm2", "lfm2_moe", "lfm2-vl", "lfm2_vl"},
+      .gguf = {"lfm2", "lfm2moe"},
+      .reference = "transformers Lfm2ForCausalLM",
+      .build = build,
+      .weights = weights,
+      .tiny = R"({"model_type": "lfm2_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+              "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "norm_eps": 1e-5,
               "max_position_embeddings": 512, "rope_theta": 10000.0, "conv_bias": true, "conv_L_cache": 3,
-              "block_auto_adjust_ff_dim": true, "block_ffn_dim_multiplier": 0.9, "block_multiple_of": 64,
-              "full_attn_idxs": [1], "tie_word_embeddings": true})"};
+              "layer_types": ["conv", "full_attention", "conv", "full_attention"], "num_dense_layers": 2,
+              "num_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "use_expert_bias": true,
+              "norm_topk_prob": true, "routed_scaling_factor": 1.5, "tie_word_embeddings": true})"};
 }
 
 }  // namespace mlxcel

@@ -12,7 +12,8 @@ Decoder build(const Config& c, const Weights& w) {
   if (type == "iquestcoder")
     for (const bool changed : {c.has("clip_qkv"), c.get("use_sliding_window", false)})
       if (changed)
-        fail(ErrorKind::unsupported, "{}: clip_qkv and use_sliding_window are not supported for iquestcoder", c.where());
+        fail(ErrorKind::unsupported, "{}: clip_qkv and use_sliding_window are not supported for iquestcoder",
+             c.where());
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
   const auto activation = activation_from(c, "hidden_act", "silu");
@@ -41,7 +42,7 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_llama() {
-  return {.model_types = {"llama", "mistral", "iquestcoder"},
+  return {.model_types = {"llama", "mistral", "iquestcoder", "llama_bidirec"},
           .gguf = {"llama"},
           .reference = "transformers LlamaForCausalLM, MistralForCausalLM",
           .build = build,

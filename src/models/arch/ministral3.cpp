@@ -15,8 +15,6 @@ QueryTemperature temperature(const Config& c) {
 
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c, {.kv_heads = 8});
-  if (!c.get("is_causal", true))
-    fail(ErrorKind::unsupported, "{}: is_causal false (an embedder) is known but not supported yet", c.where());
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
   const auto rope = Rope::from(c, d, {.theta = 1000000.0f});
@@ -37,11 +35,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_ministral3() {
-  return {.model_types = {"ministral3"},
-          .gguf = {"mistral3"},
-          .reference = "transformers Ministral3ForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "ministral3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+  return {
+      .model_types = {"ministral3"},
+      .gguf = {"mistral3"},
+      .reference = "transformers Ministral3ForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "ministral3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-5,
               "rope_parameters": {"rope_type": "yarn", "rope_theta": 10000.0, "factor": 4.0,

@@ -37,7 +37,7 @@ Decoder build(const Config& c, const Weights& w) {
 
 Arch arch_mixtral() {
   return {.model_types = {"mixtral"},
-          .gguf = {},
+          .gguf = {"llama"},
           .reference = "transformers MixtralForCausalLM",
           .build = build,
           .weights = {stack("*.experts.#.w1.*", "*.switch_mlp.gate_proj.*"),

@@ -2,6 +2,7 @@
 // positions, plain MLP, or experts (perhaps in a narrower space) beside a shared one.
 // Reference: transformers NemotronHForCausalLM.
 #include "models/kit.h"
+#include "nn/expert_bank.h"
 
 namespace mlxcel {
 
@@ -43,6 +44,39 @@ Mamba2Options mamba(const Config& c, int hidden, float eps) {
   return o;
 }
 
+/// Experts that read and write a narrower space, or the model's own; a shared one beside them.
+struct Experts {
+  Router router;
+  ExpertBank experts;
+  Mlp shared;
+  std::optional<Linear> into = {}, back = {};
+
+  array operator()(const array& x, Step&, const Residual& residual) const {
+    const auto [chosen, weights] = router(x);
+    const array sum = experts(into ? (*into)(x) : x, chosen, weights);
+    return mx::add(back ? (*back)(sum) : sum, shared(x, residual));
+  }
+};
+
+Experts experts(const Config& c, const Weights& w, int hidden, Activation activation, Bias bias) {
+  const int latent = c.has("moe_latent_size") ? c.integer("moe_latent_size", 1, kMaxWidth) : 0;
+  const MoeOptions o = MoeOptions::grouped(c);
+  Experts parts{
+      .router = Router(w, hidden, o),
+      .experts = ExpertBank(w / o.bank, {.experts = o.experts,
+                                         .hidden = latent > 0 ? latent : hidden,
+                                         .width = o.width,
+                                         .activation = activation,
+                                         .gated = false}),
+      .shared = Mlp(w / "shared_experts", "up_proj", "down_proj", hidden,
+                    c.integer("moe_shared_expert_intermediate_size", 1, kMaxWidth), activation, bias)};
+  if (latent > 0) {
+    parts.into = w.linear("fc1_latent_proj", latent, hidden, bias);
+    parts.back = w.linear("fc2_latent_proj", hidden, latent, bias);
+  }
+  return parts;
+}
+
 Decoder build(const Config& c, const Weights& w) {
   const std::string kinds = pattern(c);
   Dims d;
@@ -63,8 +97,7 @@ Decoder build(const Config& c, const Weights& w) {
   const auto part = [&](char kind, const Weights& mixer) -> Mixer {
     if (kind == 'M') return Mamba2Mixer(mixer, mamba(c, d.hidden, eps));
     if (kind == '*') return Attention(mixer, d, {.qkv_bias = Bias::none, .out_bias = Bias::none});
-    if (kind == 'E')
-      fail(ErrorKind::unsupported, "{}: Nemotron-H with experts is known but not supported yet", c.where());
+    if (kind == 'E') return experts(c, mixer, d.hidden, activation, mlp_bias);
     const int width = c.integer("intermediate_size", 1, kMaxWidth);
     return [mlp = Mlp(mixer, "up_proj", "down_proj", d.hidden, width, activation, mlp_bias)](
                const array& x, Step&, const Residual& residual) { return mlp(x, residual); };
@@ -85,7 +118,7 @@ Decoder build(const Config& c, const Weights& w) {
 Arch arch_nemotron_h() {
   return {
       .model_types = {"nemotron_h"},
-      .gguf = {"nemotron_h"},
+      .gguf = {"nemotron_h", "nemotron_h_moe"},
       .reference = "transformers NemotronHForCausalLM",
       .build = build,
       .weights = {drop("mtp.*"), rename("model.*", "backbone.*"),
@@ -93,11 +126,13 @@ Arch arch_nemotron_h() {
                   rename("*.switch_mlp.fc2.*", "*.switch_mlp.down_proj.*"),
                   stack("*.mixer.experts.#.*", "*.mixer.switch_mlp.*")},
       .tiny = R"({"model_type": "nemotron_h", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
-              "hybrid_override_pattern": "M*-M", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
+              "hybrid_override_pattern": "M*-E", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "max_position_embeddings": 512, "layer_norm_epsilon": 1e-5, "mlp_hidden_act": "relu2",
               "mlp_bias": true, "mamba_num_heads": 6, "mamba_head_dim": 32, "ssm_state_size": 12, "n_groups": 3,
               "conv_kernel": 4, "mamba_hidden_act": "silu", "use_bias": true, "use_conv_bias": true,
-              "time_step_min": 0.05, "tie_word_embeddings": false})"};
+              "time_step_min": 0.05, "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64,
+              "moe_shared_expert_intermediate_size": 64, "moe_latent_size": 128, "n_group": 2, "topk_group": 1,
+              "norm_topk_prob": true, "routed_scaling_factor": 1.5, "tie_word_embeddings": false})"};
 }
 
 }  // namespace mlxcel

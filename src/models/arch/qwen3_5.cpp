@@ -10,6 +10,21 @@ namespace mlxcel {
 
 namespace {
 
+Ffn experts(const Config& c, const Weights& mlp, int hidden, Activation activation) {
+  MoeOptions moe;
+  moe.experts = c.integer("num_experts", 1, 4096);
+  moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts, 8);
+  moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth, 512);
+  moe.renormalize = true;
+  moe.activation = activation;
+  moe.bank = "switch_mlp";
+  moe.shared = {.width = c.integer("shared_expert_intermediate_size", 1, kMaxWidth, 512),
+                .mix = SharedMix::gated,
+                .name = "shared_expert",
+                .gate = "shared_expert_gate"};
+  return SparseMoe(mlp, hidden, moe);
+}
+
 Decoder build(const Config& whole, const Weights& w) {
   const Config c = text_config(whole);
   auto d = Dims::from(c);
@@ -19,11 +34,13 @@ Decoder build(const Config& whole, const Weights& w) {
   const auto full = full_attention_layers(c, d.layers);
   const GatedAttentionOptions attention{
       .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
+  const bool sparse = c.integer("num_experts", 0, 4096, 0) > 0;
   const auto mixer = [&](int i, const Weights& layer) {
     return full[static_cast<size_t>(i)] ? Mixer(GatedAttention(layer / "self_attn", d, attention))
                                         : Mixer(GatedDeltaMixer(layer / "linear_attn", delta));
   };
   const auto ffn = [&](const Weights& mlp) {
+    if (sparse) return experts(c, mlp, d.hidden, delta.activation);
     return Ffn(GatedMlp(mlp, d.hidden, c.integer("intermediate_size", 1, kMaxWidth), delta.activation));
   };
   const bool tied = c.get("tie_word_embeddings", whole.get("tie_word_embeddings", false));
@@ -43,6 +60,9 @@ std::vector<Rule> weights(const Config&, const Source& source) {
   auto rules = text_side_rules();
   rules.push_back(drop("*mtp.*"));
   rules.push_back(stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*"));
+  rules.push_back(split_axis(-2, "*.mlp.experts.gate_up_proj",
+                             {"*.mlp.switch_mlp.gate_proj.weight", "*.mlp.switch_mlp.up_proj.weight"}));
+  rules.push_back(rename("*.mlp.experts.down_proj", "*.mlp.switch_mlp.down_proj.weight"));
   for (Rule& rule : centred_norm_rules(source)) rules.push_back(std::move(rule));
   return rules;
 }
@@ -50,8 +70,8 @@ std::vector<Rule> weights(const Config&, const Source& source) {
 }  // namespace
 
 Arch arch_qwen3_5() {
-  return {.model_types = {"qwen3_5_text", "qwen3_5"},
-          .gguf = {"qwen35"},
+  return {.model_types = {"qwen3_5_text", "qwen3_5", "qwen3_5_moe", "qwen3_5_moe_text"},
+          .gguf = {"qwen35", "qwen35moe"},
           .reference = "transformers Qwen3_5ForCausalLM",
           .build = build,
           .weights = weights,
@@ -62,7 +82,7 @@ Arch arch_qwen3_5() {
               "rope_parameters": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.25},
               "layer_types": ["linear_attention", "full_attention", "linear_attention"],
               "linear_num_key_heads": 3, "linear_num_value_heads": 3, "linear_key_head_dim": 24,
-              "linear_value_head_dim": 64, "linear_conv_kernel_dim": 3}})"};
+              "linear_value_head_dim": 64, "linear_conv_kernel_dim": 3, "num_experts": 0}})"};
 }
 
 }  // namespace mlxcel

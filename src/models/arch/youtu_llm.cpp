@@ -29,7 +29,7 @@ std::vector<Rule> rules(const Config& c, const Source&) {
 Arch arch_youtu_llm() {
   return {
       .model_types = {"youtu_llm", "youtu"},
-      .gguf = {},
+      .gguf = {"deepseek2"},
       .reference = "transformers YoutuForCausalLM",
       .build = build,
       .weights = rules,

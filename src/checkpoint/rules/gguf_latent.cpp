@@ -1,0 +1,128 @@
+// deepseek2: the latent attention of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
+// correction) and Youtu (no experts). Newer files hold kv_b as its two banks, which are what the parts ask
+// for.
+#include "base/error.h"
+#include "checkpoint/rules/gguf_tables.h"
+
+namespace mlxcel {
+
+namespace {
+
+using Kind = GgufKey::Kind;
+
+constexpr GgufKey kKeys[] = {
+    {"block_count", "num_hidden_layers", Kind::integer, true},
+    {"context_length", "max_position_embeddings", Kind::integer, true},
+    {"embedding_length", "hidden_size", Kind::integer, true},
+    {"feed_forward_length", "intermediate_size", Kind::integer, true},
+    {"attention.head_count", "num_attention_heads", Kind::integer, true},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank", Kind::integer, true},
+    {"rope.dimension_count", "qk_rope_head_dim", Kind::integer, true},
+    {"rope.freq_base", "rope_theta", Kind::number},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number, true},
+    {"expert_used_count", "num_experts_per_tok"},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "n_shared_experts"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+};
+
+std::span<const GgufName> names() {
+  static const auto rows = gguf_llama_names({
+      {"blk.#.attn_q_a.*", "model.layers.#.self_attn.q_a_proj.*"},
+      {"blk.#.attn_q_a_norm.weight", "model.layers.#.self_attn.q_a_layernorm.weight"},
+      {"blk.#.attn_q_b.weight", "model.layers.#.self_attn.q_b_proj.weight"},
+      {"blk.#.attn_kv_a_mqa.*", "model.layers.#.self_attn.kv_a_proj_with_mqa.*"},
+      {"blk.#.attn_kv_a_norm.weight", "model.layers.#.self_attn.kv_a_layernorm.weight"},
+      {"blk.#.attn_kv_b.weight", "model.layers.#.self_attn.kv_b_proj.weight"},
+      {"blk.#.attn_k_b.weight", "model.layers.#.self_attn.embed_q.weight"},
+      {"blk.#.attn_v_b.weight", "model.layers.#.self_attn.unembed_out.weight"},
+      {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
+      {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.gate.e_score_correction_bias"},
+      {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
+      {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
+      {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
+      {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_experts.gate_proj.weight"},
+      {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_experts.up_proj.weight"},
+      {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_experts.down_proj.weight"},
+  });
+  return rows;
+}
+
+/// Widths of a head; files without the _mla keys have them under the plain ones.
+void set_head_widths(const GgufFacts& facts, ConfigDraft& config) {
+  constexpr int64_t most = 1 << 16;
+  const auto width_of = [&](const char* key, const char* older) {
+    const auto found = facts.integer(key, 1, most);
+    const auto width = found ? found : facts.integer(older, 1, most);
+    if (!width)
+      fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}{}: missing", facts.file.first.string(), facts.prefix,
+           key);
+    return *width;
+  };
+  const auto key = width_of("attention.key_length_mla", "attention.key_length");
+  const auto rotated = config.integer("qk_rope_head_dim");
+  if (key <= rotated)
+    fail(ErrorKind::bad_checkpoint, "{}: keys of width {}: expected more than the rotated {}",
+         facts.file.first.string(), key, rotated);
+  config.set("qk_nope_head_dim", key - rotated);
+  config.set("v_head_dim", width_of("attention.value_length_mla", "attention.value_length"));
+}
+
+void set_scaling(const GgufFacts& facts, ConfigDraft& config) {
+  auto scaling = gguf_rope_scaling(facts, config.integer("max_position_embeddings"));
+  if (scaling.empty()) return;
+  // A tenth of mscale_all_dim, which published models have equal to mscale.
+  if (const auto log = facts.number("rope.scaling.yarn_log_multiplier"); log && *log > 0) {
+    scaling.set("mscale", *log * 10.0);
+    scaling.set("mscale_all_dim", *log * 10.0);
+  }
+  config.set("rope_scaling", scaling);
+}
+
+void set_groups(const GgufFacts& facts, ConfigDraft& config, int64_t experts, bool corrected) {
+  // Older files leave the groups out; only the largest published model has them.
+  const bool largest = corrected && experts == 256;
+  const auto groups = facts.integer("expert_group_count", 0, experts).value_or(largest ? 8 : 1);
+  const auto used = facts.integer("expert_group_used_count", 0, experts).value_or(largest ? 4 : 1);
+  config.set("n_group", groups > 0 ? groups : int64_t{1});
+  config.set("topk_group", used > 0 ? used : int64_t{1});
+  if (!corrected) config.set("topk_method", groups > 1 ? "group_limited_greedy" : "greedy");
+}
+
+void complete(const GgufFacts& facts, ConfigDraft& config) {
+  set_head_widths(facts, config);
+  set_scaling(facts, config);
+  config.set("num_key_value_heads", config.integer("num_attention_heads"));
+  config.set("hidden_act", "silu");
+  config.set("attention_bias", facts.has_tensor("blk.0.attn_kv_a_mqa.bias"));
+  config.set("rope_interleave", true);
+  if (!config.contains("rope_theta")) config.set("rope_theta", 10000.0);
+  const auto experts = facts.integer("expert_count", 0, 1 << 16).value_or(0);
+  const auto layers = config.integer("num_hidden_layers");
+  if (experts == 0) {
+    config.set("model_type", "youtu_llm");
+    config.set("architectures", std::vector<std::string>{"YoutuForCausalLM"});
+    return;
+  }
+  const bool corrected = facts.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", layers - 1)) ||
+                         facts.integer("expert_gating_func", 0, 4).value_or(1) == 2;
+  if (!corrected) {
+    config.set("model_type", "deepseek_v2");
+    config.set("architectures", std::vector<std::string>{"DeepseekV2ForCausalLM"});
+  }
+  config.set("n_routed_experts", experts);
+  config.set("num_nextn_predict_layers", 0);
+  complete_gguf_experts(facts, config);
+  set_groups(facts, config, experts, corrected);
+}
+
+}  // namespace
+
+std::span<const GgufArch> gguf_latent() {
+  static const GgufArch archs[] = {
+      {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kKeys, names(), complete}};
+  return archs;
+}
+
+}  // namespace mlxcel
