@@ -13,6 +13,7 @@
 #include <sstream>
 #include <thread>
 
+#include "app/bench_kernels.h"
 #include "app/commands.h"
 #include "app/options.h"
 #include "app/terminal.h"
@@ -228,11 +229,13 @@ int bench_command(int argc, char** argv) {
   int repetitions = 5;
   double delay = 0;
   std::string format = "md";
+  std::string kernels;
   CLI::App app("Measure prompt and generation speed.", "mlxcel bench");
   configure(app,
             "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n"
             "  mlxcel bench -m model.gguf -n 64 -b 1,8,16 -o json\n"
-            "  mlxcel bench -m ./a,./b -p 0 -n 128 -d 0,2048,8192\n");
+            "  mlxcel bench -m ./a,./b -p 0 -n 128 -d 0,2048,8192\n"
+            "  mlxcel bench --kernels\n");
   add_source_flags(app, model, false);
   const auto list = [&](const char* names, auto& values, const char* about) {
     app.add_option(names, values, about)->delimiter(',')->take_all()->capture_default_str()->group("Tests");
@@ -248,6 +251,12 @@ int bench_command(int argc, char** argv) {
   list("--kv-cache-mode", modes, "how keys and values are kept");
   list("--prefill-chunk-size", chunks, "prompt tokens per pass; 0: one pass");
   app.add_option("-r,--repetitions", repetitions, "repetitions of each test")->group("Tests")->capture_default_str();
+  const auto* kernels_asked =
+      app.add_option("--kernels", kernels,
+                     "measure the packed products alone, beside a read loop and the units' peak; FILTER: part of a name")
+          ->type_name("FILTER")
+          ->expected(0, 1)
+          ->group("Tests");
   app.add_option("--delay", delay, "seconds of rest before each repetition")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
@@ -264,9 +273,14 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--no-warmup", model.no_warmup, "leave out the warm-up pass")->group("Run time");
   app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
   parse(app, argc, argv);
-  if (model.model.empty()) throw UsageError("bench: -m, --model is required");
   if (repetitions < 1 || repetitions > 1000)
     throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
+  if (kernels_asked->count() > 0) {
+    if (!model.model.empty()) throw UsageError("bench: --kernels measures no model; leave out -m");
+    engine_options(model);  // threads
+    return bench_kernels(repetitions, kernels, format);
+  }
+  if (model.model.empty()) throw UsageError("bench: -m, --model is required");
 
   std::vector<Test> tests;
   for (const int batch : positive(batches, "--batch", 1))

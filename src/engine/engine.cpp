@@ -1,6 +1,8 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <exception>
+#include <future>
 
 #include "base/log.h"
 #include "engine/loop/adapters.h"
@@ -100,8 +102,6 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
 
 std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
   Checkpoint checkpoint = open_checkpoint(options.model);
-  auto tokenizer = Tokenizer::load(checkpoint);
-  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
   LoadOptions load{.progress = options.progress, .fuse = {}, .keeps_nothing = options.reranker};
   if (options.fuse_adapters)
     for (const AdapterSource& one : options.adapters) {
@@ -109,12 +109,31 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
       if (one.scale != 0.0f && options.adapters_apply)
         load.fuse.push_back({AdapterFiles::read(one.path), one.scale});
     }
-  const auto make = [source = checkpoint, &load] { return load_model(source, load); };
-  if (options.draft_model.empty())
-    return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), options);
-  EngineOptions with_drafter = options;
-  with_drafter.make_drafter = [draft = open_drafter(options.draft_model, *tokenizer)] { return load_model(draft); };
-  return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), with_drafter);
+  struct Text {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    std::shared_ptr<const ChatTemplate> chat_template;
+  };
+  // Beside the weights: each takes a good part of the start. What is wrong with the tokenizer is told first.
+  auto reading = std::async(std::launch::async, [&checkpoint]() -> Text {
+    auto tokenizer = Tokenizer::load(checkpoint);
+    auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
+    return {std::move(tokenizer), std::move(chat_template)};
+  });
+  std::unique_ptr<Model> model;
+  std::exception_ptr failure;
+  try {
+    ModelThread::shared().call(
+        [&] { model = load_model(checkpoint, load); });
+  } catch (...) {
+    failure = std::current_exception();
+  }
+  Text text = reading.get();
+  if (failure) std::rethrow_exception(failure);
+  EngineOptions chosen = options;
+  if (!options.draft_model.empty())
+    chosen.make_drafter = [draft = open_drafter(options.draft_model, *text.tokenizer)] { return load_model(draft); };
+  return with_model([&] { return std::move(model); }, std::move(text.tokenizer), std::move(text.chat_template),
+                    std::move(checkpoint), chosen);
 }
 
 Engine::~Engine() {

@@ -5,6 +5,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 
 namespace mlxcel::kernels {
 namespace {
@@ -253,6 +254,9 @@ const AttentionBodies& attention_bodies() {
       return kAttentionAvx2;
     case Isa::avx512:
       return kAttentionAvx512;
+    case Isa::neon:
+    case Isa::i8mm:
+      return kAttentionNeon;
   }
   return kAttentionGeneric;
 }

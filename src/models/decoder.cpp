@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/elementwise.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -188,7 +189,7 @@ array Decoder::capped(const array& logits) const {
   array y = logits;
   if (logit_scale_ != 1.0f && !fault("logit scale dropped")) y = mx::multiply(y, array(logit_scale_));
   if (softcap_ <= 0.0f || fault("logit cap dropped")) return y;
-  return mx::multiply(mx::tanh(mx::divide(y, array(softcap_))), array(softcap_));
+  return mx::multiply(kernels::activate(mx::divide(y, array(softcap_)), Activation::tanh), array(softcap_));
 }
 
 array Decoder::hidden(Step& step) const {

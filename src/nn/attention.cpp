@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/elementwise.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -97,7 +98,8 @@ array Attention::warmed(const array& q, const Step& step) const {
 array Attention::gated(const array& seen, const array& x) const {
   if (fault("output gate dropped")) return seen;
   const array logits = (*gate_)(x);
-  const array open = softplus_ ? mx::logaddexp(logits, array(0.0f)) : mx::sigmoid(logits);
+  // Ours: MLX rounds the tail of an array otherwise than its vectors, and a token's place must change no bit.
+  const array open = kernels::activate(logits, softplus_ ? Activation::softplus : Activation::sigmoid);
   if (gate_->out == seen.shape(1)) return mx::multiply(seen, open);
   const array by_head = mx::reshape(seen, {seen.shape(0), plan_.heads, -1});
   return mx::reshape(mx::multiply(by_head, mx::expand_dims(open, -1)), seen.shape());
