@@ -6,8 +6,8 @@
 
 #include "base/error.h"
 #include "models/arch.h"
-#include "models/fitted.h"
 #include "models/encoder.h"
+#include "models/fitted.h"
 
 namespace mlxcel {
 

@@ -45,7 +45,7 @@ class Skeleton {
   /// What a block that predicts further shares; none where there is no such thing.
   virtual const Embedding* table() const { return nullptr; }
   virtual const Linear* head() const { return nullptr; }
-  virtual array scores(Step& step) const;      // [rows, labels]; unsupported where there is no classifier
+  virtual array scores(Step& step) const;  // [rows, labels]; unsupported where there is no classifier
 };
 
 /// A part's work as phases, if it offers them.

@@ -47,7 +47,8 @@ KvFormat format_of(const KvSpec& spec, KvMode mode, PageType dense) {
     case KvMode::turbo4: {
       const int second = spec.latent > 0 ? spec.key_dim - spec.latent : 0;
       const bool keys = turnable(spec.key_dim - second) && (second == 0 || turnable(second));
-      return keys && turnable(spec.value_dim) ? KvFormat{PageType::t4, PageType::t4} : plain;
+      return keys && (spec.latent > 0 || turnable(spec.value_dim)) ? KvFormat{PageType::t4, PageType::t4}
+                                                                   : plain;
     }
     case KvMode::turbo4_asym:
       return turnable(spec.value_dim) ? KvFormat{dense, PageType::t4} : plain;

@@ -111,9 +111,16 @@ inline void turn_four(float32x4_t* r) {
   r[2] = vcombine_f32(vget_high_f32(x.val[0]), vget_high_f32(y.val[0]));
   r[3] = vcombine_f32(vget_high_f32(x.val[1]), vget_high_f32(y.val[1]));
 }
-/// 8 tokens x 8 dimensions at `from` (tokens `stride` apart) to 8 rows of a key page, from element `to` on.
+/// Entries of a table of 16 by 8 codes.
+inline Vec v_look_up(const float* table, const uint8_t* codes) {
+  float x[8];
+  for (int i = 0; i < 8; ++i) x[i] = table[codes[i]];
+  return v_load(x);
+}
+/// 8 rows of 8 values at `from`, `stride` apart, as 8 columns: rows of `base` from element `to` on, `step`
+/// apart.
 template <PageType kType>
-inline void transpose_keys(const float* from, size_t stride, char* keys, size_t to) {
+inline void transpose(const float* from, size_t stride, char* base, size_t to, size_t step) {
   for (size_t d = 0; d < 8; d += 4) {
     float32x4_t early[4], late[4];
     for (size_t t = 0; t < 4; ++t) {
@@ -122,7 +129,7 @@ inline void transpose_keys(const float* from, size_t stride, char* keys, size_t 
     }
     turn_four(early);
     turn_four(late);
-    for (size_t i = 0; i < 4; ++i) store_8<kType>(keys, to + (d + i) * kAttentionPage, {early[i], late[i]});
+    for (size_t i = 0; i < 4; ++i) store_8<kType>(base, to + (d + i) * step, {early[i], late[i]});
   }
 }
 
@@ -130,7 +137,7 @@ inline void transpose_keys(const float* from, size_t stride, char* keys, size_t 
 
 }  // namespace
 
-const AttentionBodies kAttentionNeon = {append, load_queries, segment, merge, finish};
+const AttentionBodies kAttentionNeon = {append, load_queries, segment, merge, products, finish};
 
 }  // namespace mlxcel::kernels
 

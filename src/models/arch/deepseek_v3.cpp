@@ -2,6 +2,7 @@
 // groups (by their best two). Reference: transformers DeepseekV3ForCausalLM.
 #include "models/kit.h"
 #include "models/latent_moe.h"
+#include "models/mtp.h"
 
 namespace mlxcel {
 
