@@ -45,7 +45,7 @@ TEST(LogJson, OtherLinesAreAMessage) {
 }
 
 TEST(LogJson, HostileLinesStayOneObject) {
-  for (const std::string text :
+  for (const std::string& text :
        {std::string(), std::string("x"), std::string("\xff\xfe\x80"), std::string(5000, '"'),
         std::string("t l server: a=b status="), std::string("t l server: = = =")}) {
     const auto printed = json_log_line("info", text);

@@ -7,10 +7,16 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <chrono>
+#include <cmath>
 #include <fstream>
 #include <numeric>
 #include <random>
+#include <thread>
 
+#include "base/error.h"
+#include "base/error.h"
 #include "base/log.h"
 #include "state/attend.h"
 #include "state/step.h"

@@ -147,7 +147,7 @@ TEST_F(PressureTest, AKeyFillsItsShareOfTheQueueOnly) {
 
 TEST_F(PressureTest, AShareOfThePagesStaysFreeWhileRowsDecode) {
   for (const double share : {0.0, 0.5}) {
-    EngineOptions options{.parallel = 2, .context = 128};
+    EngineOptions options{.context = 128, .parallel = 2};
     options.max_kv_tokens = 8 * 32;
     options.kv_watermark = share;
     options.prompt_cache = false;

@@ -70,7 +70,12 @@ AttendOptions options_of(const Form& f) {
 
 StateLayout layout_of(const Form& f) {
   StateLayout layout;
-  layout.add_kv({f.kv_heads, f.key_dim, f.value_dim, f.window, f.chunk, f.latent});
+  layout.add_kv({.kv_heads = f.kv_heads,
+                 .key_dim = f.key_dim,
+                 .value_dim = f.latent > 0 ? 0 : f.value_dim,
+                 .window = f.window,
+                 .chunk = f.chunk,
+                 .latent = f.latent});
   return layout;
 }
 
@@ -93,13 +98,17 @@ std::vector<double> oracle(const Form& f, const Sequence& given, bool two_way = 
   Sequence s = given;
   if (f.format) {
     s.k = kept(s.k, f.key_dim, f.format->keys, f.latent);
-    s.v = kept(s.v, f.value_dim, f.format->values, 0);
+    if (f.latent == 0) s.v = kept(s.v, f.value_dim, f.format->values, 0);
   }
+  if (f.latent > 0 && !two_way)
+    for (size_t i = 0; i < s.v.size(); ++i)
+      s.v[i] = s.k[i / static_cast<size_t>(f.latent) * static_cast<size_t>(f.key_dim) +
+                   i % static_cast<size_t>(f.latent)];
   const auto dtype_of = [&](kernels::PageType type) {
     return !f.format || kernels::is_dense(type) ? f.dtype : mx::float32;
   };
   const mx::Dtype key_dtype = f.format ? dtype_of(f.format->keys) : f.dtype;
-  const mx::Dtype value_dtype = f.format ? dtype_of(f.format->values) : f.dtype;
+  const mx::Dtype value_dtype = f.format ? dtype_of(f.latent > 0 ? f.format->keys : f.format->values) : f.dtype;
   const AttendOptions options = options_of(f);
   std::vector<double> out(static_cast<size_t>(s.length * f.heads * f.value_dim));
   const int group = f.heads / f.kv_heads;
@@ -160,8 +169,9 @@ std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pie
   const array qa(q.begin(), {tokens, f.heads, f.key_dim}, mx::float32);
   const array ka(k.begin(), {tokens, f.kv_heads, f.key_dim}, mx::float32);
   const array va(v.begin(), {tokens, f.kv_heads, f.value_dim}, mx::float32);
-  array out = two_way ? attend_two_way(qa, ka, va, step, options_of(f))
-                      : attend(qa, ka, va, step, slot, options_of(f));
+  array out = two_way ? attend_alone(qa, ka, va, step, options_of(f))
+              : f.latent > 0 ? attend(qa, ka, std::nullopt, step, slot, options_of(f))
+                             : attend(qa, ka, va, step, slot, options_of(f));
   std::vector<array> all = step.pending();
   all.push_back(out);
   mx::eval(all);

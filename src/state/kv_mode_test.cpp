@@ -116,7 +116,7 @@ TEST(KvMode, WhatCannotBeIsSaid) {
   EXPECT_EQ(plan(StateLayout(), {}).label, "none: no layer keeps keys and values");
 
   StateLayout latent;
-  for (int i = 0; i < 4; ++i) latent.add_kv({.kv_heads = 1, .key_dim = 160, .value_dim = 128, .latent = 128});
+  for (int i = 0; i < 4; ++i) latent.add_kv({.kv_heads = 1, .key_dim = 160, .latent = 128});
   for (const KvMode mode : {KvMode::turbo4_asym, KvMode::turbo3_asym}) {
     const std::string what = error_of([&] { plan(latent, {.mode = mode}); }).what();
     EXPECT_NE(what.find("int8"), std::string::npos) << what;

@@ -125,9 +125,9 @@ std::vector<Case> cases() {
   return all;
 }
 
-INSTANTIATE_TEST_SUITE_P(Every, AdaptersTest, ::testing::ValuesIn(cases()), [](const auto& info) {
-  return arch_table()[info.param.entry].family +
-         (info.param.mode == KernelMode::native ? "_native" : "_reference");
+INSTANTIATE_TEST_SUITE_P(Every, AdaptersTest, ::testing::ValuesIn(cases()), [](const auto& one) {
+  return arch_table()[one.param.entry].family +
+         (one.param.mode == KernelMode::native ? "_native" : "_reference");
 });
 
 }  // namespace

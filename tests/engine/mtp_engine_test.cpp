@@ -103,7 +103,7 @@ TEST_P(MtpEngine, DraftsChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MtpEngine, ::testing::Values("deepseek_v3", "glm4_moe"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& given) { return std::string(given.param); });
 
 }  // namespace
 }  // namespace mlxcel

@@ -128,7 +128,7 @@ TEST_P(AdapterGoldenTest, equals_its_tool) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, AdapterGoldenTest, ::testing::Range(size_t{0}, all_adapters().size()),
-                         [](const auto& info) { return all_adapters()[info.param].golden.name; });
+                         [](const auto& given) { return all_adapters()[given.param].golden.name; });
 
 }  // namespace
 }  // namespace mlxcel::golden

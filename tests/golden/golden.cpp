@@ -154,7 +154,7 @@ std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32
   }
   Step step;
   for (size_t i = 0; i < rows.size(); ++i)
-    step.add(store ? &states[i] : nullptr, rows[i], Wants::all, seconds.empty() ? 0 : seconds[i]);
+    step.add(store ? &states[i] : nullptr, rows[i], Wants::all, nullptr, seconds.empty() ? 0 : seconds[i]);
   const Rows answers = finish(model, step);
   std::vector<Rows> parts;
   auto at = answers.begin();

@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "golden.h"
 #include "kernels/matrix.h"
 #include "models/mtp.h"
@@ -83,7 +84,9 @@ TEST_P(MtpGoldenTest, guesses_as_its_layers_do) {
     const auto whole = in_chunks(model->layout(), tokens, 100,
                                  [&](Step& step, int) { return model->logits_and_hidden(step); });
     const Rows plain = run(*model, golden.tokens);
-    if (form == KernelMode::native) EXPECT_EQ(rows_of(whole[0].first), plain) << golden.name;
+    if (form == KernelMode::native) {
+      EXPECT_EQ(rows_of(whole[0].first), plain) << golden.name;
+    }
     const array& states = whole[0].second;
     for (const int chunk : {100, 5}) {
       const auto parts = in_chunks(head->layout(), tokens.subspan(1), chunk, [&](Step& step, int first) {
@@ -111,7 +114,7 @@ TEST_P(MtpGoldenTest, checkpoints_without_its_tensors_have_none) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MtpGoldenTest, ::testing::Values("deepseek_v3", "glm4_moe"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& given) { return std::string(given.param); });
 
 }  // namespace
 }  // namespace mlxcel::golden

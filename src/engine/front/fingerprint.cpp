@@ -50,8 +50,8 @@ std::string model_fingerprint(const Checkpoint& checkpoint, const ModelInfo& inf
                                  info.weights_label, info.vocab_size, info.layers, info.hidden);
   for (size_t slot = 0; slot < layout.kv().size(); ++slot) {
     const KvSpec& spec = layout.kv()[slot];
-    text += fmt::format("kv {} {} {} {} {} {} as {} {}\n", spec.kv_heads, spec.key_dim, spec.value_dim,
-                        spec.window, spec.chunk, spec.latent, static_cast<int>(kv.at(slot).keys),
+    text += fmt::format("kv {} {} {} {} {} {} {} as {} {}\n", spec.kv_heads, spec.key_dim, spec.value_dim,
+                        spec.window, spec.chunk, spec.block, spec.latent, static_cast<int>(kv.at(slot).keys),
                         static_cast<int>(kv.at(slot).values));
   }
   for (const RecurrentSpec& state : layout.recurrent())

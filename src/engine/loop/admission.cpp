@@ -181,7 +181,7 @@ void Loop::admit() {
     if (at == waiting_.end()) return;
     Sequence& next = **at;
     // Rows that are put back change the queue, but not whose turn it is.
-    while (running_.size() >= static_cast<size_t>(options_.parallel))
+    while (running_.size() >= static_cast<size_t>(std::min(options_.parallel, row_limit_)))
       if (!preempt_below(next.request.priority)) return;
     try {
       if (!next.state) find_prefix(next);

@@ -44,14 +44,17 @@ std::span<const std::byte> bytes_of(std::string_view text) { return std::as_byte
 // magic, [fingerprint size, scope size, tokens], fingerprint, scope, tokens; the image and its digest follow.
 std::vector<std::byte> header(const std::string& fingerprint, const std::string& scope,
                               std::span<const TokenId> tokens) {
-  std::vector<std::byte> out;
-  const auto add = [&](std::span<const std::byte> part) { out.insert(out.end(), part.begin(), part.end()); };
   const uint64_t sizes[] = {fingerprint.size(), scope.size(), tokens.size()};
-  add(bytes_of(kMagic));
-  add(std::as_bytes(std::span(sizes)));
-  add(bytes_of(fingerprint));
-  add(bytes_of(scope));
-  add(std::as_bytes(tokens));
+  const std::span<const std::byte> parts[] = {bytes_of(kMagic), std::as_bytes(std::span(sizes)),
+                                              bytes_of(fingerprint), bytes_of(scope), std::as_bytes(tokens)};
+  size_t size = 0;
+  for (const auto& part : parts) size += part.size();
+  std::vector<std::byte> out(size);
+  std::byte* to = out.data();
+  for (const auto& part : parts) {
+    if (!part.empty()) std::memcpy(to, part.data(), part.size());
+    to += part.size();
+  }
   return out;
 }
 

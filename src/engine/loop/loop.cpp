@@ -154,7 +154,7 @@ void Loop::make_store(const Checkpoint& checkpoint) {
       layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens, .formats = kv.formats});
   work_.pages_total = store_->pages_total();
   uncuttable_ = !layout.recurrent().empty() || std::any_of(layout.kv().begin(), layout.kv().end(),
-                                                           [](const KvSpec& kv) { return kv.window > 0; });
+                                                           [](const KvSpec& spec) { return spec.window > 0; });
   if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
   if (!cache_ || options_.prompt_cache_dir.empty()) return;
   if (kernel_mode() != KernelMode::native) {
@@ -166,7 +166,7 @@ void Loop::make_store(const Checkpoint& checkpoint) {
       model_fingerprint(checkpoint, info_, layout, kv.formats, options_.weight_edits),
       options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
   cache_->on_evict(
-      [this](const std::string& scope, std::span<const TokenId> tokens) { disk_->unseen(scope, tokens); });
+      [this](const std::string& scope, std::span<const TokenId> prefix) { disk_->unseen(scope, prefix); });
 }
 
 void Loop::warm_up() {

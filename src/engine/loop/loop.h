@@ -168,7 +168,10 @@ class Loop final : public ModelThread::Guest {
   StepCost cost_;
   std::unique_ptr<Drafter> drafter_;  // none: plain decoding
   int steps_since_chunk_ = 0;         // decode steps since the last that held a part of a prompt
-  int step_limit_ = kNoLimit;         // tokens of a step after an allocation failed; grows back
+  // Tokens of a step, and rows, after an allocation failed; they grow back.
+  int step_limit_ = kNoLimit;
+  int row_limit_ = kNoLimit;
+  int calm_steps_ = 0;  // since then
   size_t memory_left_ = 0;            // as it was at memory_seen_
   TimePoint memory_seen_ = {};
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served

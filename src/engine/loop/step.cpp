@@ -14,6 +14,7 @@
 namespace mlxcel {
 namespace {
 
+constexpr int kCalmSteps = 32;  // after a failed allocation, until more is tried again
 constexpr size_t kScoreBytes = size_t{64} << 20;  // logits of one step's prompt log-probabilities
 
 }  // namespace
@@ -140,7 +141,10 @@ void Loop::run(const std::vector<Piece>& pieces) {
   const double seconds = seconds_between(before, Clock::now());
   if (whole) {
     pace_.observe(total, seconds * 1e3, decoding > 0 && decoding < total);
-    if (step_limit_ < kNoLimit) step_limit_ = std::min(step_limit_ * 2, kNoLimit);
+    if (std::min(step_limit_, row_limit_) < kNoLimit && ++calm_steps_ % kCalmSteps == 0) {
+      step_limit_ = step_limit_ > kNoLimit / 2 ? kNoLimit : step_limit_ * 2;
+      row_limit_ = kNoLimit;
+    }
     if (drafter_ && decoding == total) cost_.observe(total, seconds * 1e3);
   }
   const double share = static_cast<double>(decoding) / total;
@@ -152,24 +156,27 @@ void Loop::run(const std::vector<Piece>& pieces) {
   if (decoding_rows > 0 && decoding_rows < static_cast<int>(pieces.size())) ++work_.mixed_steps;
 }
 
-// An allocation failed: the rows stand as before the step, and the next is smaller. Where it cannot be, the
-// youngest row gives its memory back and waits; a row alone with a small step is refused.
+// An allocation failed: the rows stand as before the step, and the next has less of prompts. Where that is not
+// possible, the youngest row gives its memory back and waits; a row alone with one token is refused.
 void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error) {
-  int total = 0;
-  for (const Piece& piece : pieces) total += piece.count;
+  int total = 0, prompts = 0;
+  for (const Piece& piece : pieces) {
+    total += piece.count;
+    prompts += piece.sequence->decoding() ? 0 : piece.count;
+  }
   log::warn("engine", "a step of {} tokens found no memory: {}", total, error.what());
+  calm_steps_ = 0;
   mx::clear_cache();
   while (cache_ && cache_->evict()) {
   }
-  if (total > Pace::kLeast) {
-    step_limit_ = std::max(total / 2, Pace::kLeast);
-    if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.sequence->decoding(); }))
-      return;
-  }
-  if (running_.size() > 1)
+  if (prompts > 1) {
+    step_limit_ = total - prompts + prompts / 2;
+  } else if (running_.size() > 1) {
     put_back(std::prev(running_.end()));
-  else
+    row_limit_ = static_cast<int>(running_.size());
+  } else {
     fail_sequence(*pieces[0].sequence, to_error(error));
+  }
 }
 
 void Loop::forward(const std::vector<Piece>& pieces) {
@@ -313,7 +320,7 @@ void Loop::deliver_scores(Sequence& s, const Piece& piece, const float* logits) 
     const int next = first + i + 1;
     if (next < s.scored || next >= s.prompt_tokens) continue;
     const std::span<const float> row(logits + static_cast<size_t>(i) * vocab, vocab);
-    scored.tokens.push_back(score(row, s.tokens[static_cast<size_t>(next)], top));
+    scored.tokens.push_back(mlxcel::score(row, s.tokens[static_cast<size_t>(next)], top));
     s.scored = next + 1;
   }
   if (!scored.tokens.empty()) send(s, std::move(scored));
