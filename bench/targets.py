@@ -15,10 +15,8 @@ import statistics
 import subprocess
 import sys
 import tempfile
-import time
-import urllib.request
 
-from compare import LLAMA, PEERS, ROOT, LlamaCpp, Mlxcel, default_model, free_port, run
+from compare import LLAMA, PEERS, ROOT, LlamaCpp, Mlxcel, default_model, run
 
 PRECISIONS = ("high", "fast")
 TOKENS = 768
@@ -44,25 +42,6 @@ def log_softmax_rows(path, width):
         yield [x - total for x in row]
 
 
-def tokens_of(text, model, build):
-    port = free_port()
-    server = subprocess.Popen([str(build / "bin/mlxcel-server"), "-m", str(model), "--port", str(port)],
-                              stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
-    try:
-        for _ in range(200):
-            time.sleep(0.1)
-            try:
-                request = urllib.request.Request(f"http://127.0.0.1:{port}/tokenize", json.dumps({"content": text}).encode(),
-                                                 {"Content-Type": "application/json"})
-                return json.load(urllib.request.urlopen(request, timeout=30))["tokens"]
-            except OSError:
-                pass
-        sys.exit("mlxcel-server does not answer")
-    finally:
-        server.terminate()
-        server.wait(timeout=40)
-
-
 def divergences(model, build):
     """Mean KL of each precision to `exact` over TOKENS tokens of English prose; None without dump_logits."""
     tool = build / "tools/dump_logits"
@@ -71,8 +50,7 @@ def divergences(model, build):
     with tempfile.TemporaryDirectory() as folder:
         folder = pathlib.Path(folder)
         tokens = folder / "tokens"
-        text = (ROOT / "tools/oracle/prose.txt").read_text() + (ROOT / "CONTRIBUTING.md").read_text()
-        ids = tokens_of(text, model, build)[:TOKENS]
+        ids = json.loads((ROOT / "tests/real/data/english_tokens.json").read_text())["tokens"][:TOKENS]
         tokens.write_text(" ".join(map(str, ids)))
         for name, kv in (("exact", "f32"), ("high", "f16"), ("fast", "f16")):
             run([tool, model, tokens, folder / name, name, kv])

@@ -29,11 +29,15 @@ if(TARGET mlxcel)
 endif()
 
 if(CMAKE_SYSTEM_NAME STREQUAL "Linux")
-  configure_file(packaging/mlxcel.service.in mlxcel.service @ONLY)
-  install(FILES ${CMAKE_CURRENT_BINARY_DIR}/mlxcel.service DESTINATION lib/systemd/system)
-  if(CMAKE_INSTALL_PREFIX STREQUAL "/usr")
-    install(FILES packaging/mlxcel.default DESTINATION /etc/default RENAME mlxcel)
-  endif()
+  # The prefix is known only now: packages install below /usr, whatever the build was configured for.
+  install(CODE "
+    set(CMAKE_INSTALL_FULL_BINDIR \"\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_BINDIR}\")
+    configure_file(\"${CMAKE_CURRENT_SOURCE_DIR}/packaging/mlxcel.service.in\"
+                   \"\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/lib/systemd/system/mlxcel.service\" @ONLY)
+    if(CMAKE_INSTALL_PREFIX STREQUAL \"/usr\")
+      configure_file(\"${CMAKE_CURRENT_SOURCE_DIR}/packaging/mlxcel.default\"
+                     \"\$ENV{DESTDIR}/etc/default/mlxcel\" COPYONLY)
+    endif()")
 endif()
 
 # A package holds the programs; whoever packs has built them, and need not build the tests.
@@ -46,11 +50,15 @@ set(CPACK_PACKAGE_DESCRIPTION "An engine for language and embedding models on ML
     "terminal, an OpenAI-compatible server, quantisation. No Python at run time.")
 string(REPLACE ";" "" CPACK_PACKAGE_DESCRIPTION "${CPACK_PACKAGE_DESCRIPTION}")
 set(CPACK_GENERATOR "DEB;TGZ")
-set(CPACK_PACKAGING_INSTALL_PREFIX "/usr")
+set(CPACK_INSTALL_PREFIX "/usr")
+set(CPACK_SET_DESTDIR ON)
 set(CPACK_STRIP_FILES ON)
 set(CPACK_DEBIAN_FILE_NAME DEB-DEFAULT)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${MLXCEL_MLX_DIR}/mlx/lib ${libs})
 set(CPACK_DEBIAN_PACKAGE_RECOMMENDS ca-certificates)
+file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/conffiles "/etc/default/mlxcel\n")
+set(CPACK_DEBIAN_PACKAGE_CONTROL_EXTRA ${CMAKE_CURRENT_BINARY_DIR}/conffiles)
+set(CPACK_DEBIAN_PACKAGE_CONTROL_STRICT_PERMISSION ON)
 include(CPack)

@@ -8,10 +8,43 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "models/arch.h"
 #include "models/catalogue.h"
 #include "models/model.h"
+#include "models/tiny_layout.h"
+#include "state/kv_mode.h"
 
 namespace mlxcel::app {
+namespace {
+
+/// Kinds of drafts a family's answers may be checked against.
+std::vector<std::string> drafters_of(const ArchEntry& entry) {
+  if (entry.kind != "decoder") return {};
+  std::vector<std::string> kinds = {"draft", "prompt-lookup"};
+  for (const NamedArch& known : arch_table())
+    if (known.family == entry.family && known.arch.mtp.build) kinds.emplace_back("internal-mtp");
+  return kinds;
+}
+
+/// The KV modes that a family's layers can take, whatever the sizes of its heads.
+std::vector<std::string> kv_modes(const ArchEntry& entry) {
+  std::vector<std::string> modes;
+  if (entry.kind == "encoder") return modes;
+  const StateLayout layout = tiny_layout(entry);
+  for (const KvMode mode :
+       {KvMode::fp16, KvMode::int8, KvMode::turbo4_asym, KvMode::turbo4, KvMode::turbo3_asym}) {
+    try {
+      plan_kv(layout, {.mode = mode, .boundary_values = 0, .skip_last_layer = false}, mx::float16, 0,
+              entry.family);
+      modes.emplace_back(to_string(mode));
+    } catch (const Error&) {
+      continue;
+    }
+  }
+  return modes;
+}
+
+}  // namespace
 
 int arch_command(int argc, char** argv) {
   bool json = false, markdown = false;
@@ -44,8 +77,8 @@ int arch_command(int argc, char** argv) {
              {"cpu", true}}},
            {"tensor_parallel", false},
            {"pipeline_parallel", false},
-           {"drafters", nlohmann::json::array()},
-           {"kv_modes", encoder ? std::vector<std::string>{} : std::vector<std::string>{"fp16"}},
+           {"drafters", drafters_of(entry)},
+           {"kv_modes", kv_modes(entry)},
            {"gguf", entry.gguf},
            {"reference", entry.reference}});
     }

@@ -35,6 +35,7 @@ struct Test {
 struct Result {
   Test test;
   std::vector<double> samples_ns, samples_ts;
+  uint64_t drafted = 0, accepted = 0, rounds = 0;  // over all samples
 };
 
 /// What is the same for all tests of one engine.
@@ -149,7 +150,7 @@ void print_rows(const Subject& subject, const std::vector<Result>& results, cons
                  deviation(r.samples_ts));
       continue;
     }
-    const nlohmann::ordered_json row = {
+    nlohmann::ordered_json row = {
         {"build", MLXCEL_VERSION},
         {"mlx_version", fmt::format("{}.{}.{}", MLX_VERSION_MAJOR, MLX_VERSION_MINOR, MLX_VERSION_PATCH)},
         {"device", device_label()},
@@ -171,6 +172,12 @@ void print_rows(const Subject& subject, const std::vector<Result>& results, cons
         {"samples_ns", r.samples_ns},
         {"samples_ts", r.samples_ts},
         {"peak_bytes", subject.peak}};
+    if (r.rounds > 0) {
+      row["draft_rounds"] = r.rounds;
+      row["draft_n"] = r.drafted;
+      row["draft_n_accepted"] = r.accepted;
+      row["acceptance_rate"] = static_cast<double>(r.accepted) / static_cast<double>(r.drafted);
+    }
     if (format == "jsonl") fmt::print("{}\n", row.dump());
     all.push_back(row);
   }
@@ -178,9 +185,10 @@ void print_rows(const Subject& subject, const std::vector<Result>& results, cons
 }
 
 /// One model with one KV mode and one chunk size: loads, runs every test, prints.
-void run_engine(const ModelFlags& model, const std::vector<Test>& tests, int repetitions, double delay,
+void run_engine(const ServeFlags& flags, const std::vector<Test>& tests, int repetitions, double delay,
                 const std::string& format, nlohmann::ordered_json& all) {
-  EngineOptions options = engine_options(model);
+  const ModelFlags& model = flags.model;
+  EngineOptions options = engine_options(flags);
   int most = 1, window = 0;
   for (const Test& test : tests) {
     most = std::max(most, test.batch);
@@ -198,6 +206,7 @@ void run_engine(const ModelFlags& model, const std::vector<Test>& tests, int rep
   for (const Test& test : tests) {
     Result result{test, {}, {}};
     sample(*engine, test);
+    const EngineStats before = engine->stats();
     for (int i = 0; i < repetitions; ++i) {
       if (delay > 0) std::this_thread::sleep_for(std::chrono::duration<double>(delay));
       const double ns = sample(*engine, test);
@@ -208,6 +217,10 @@ void run_engine(const ModelFlags& model, const std::vector<Test>& tests, int rep
                    result.samples_ts.back(), i + 1, repetitions);
     }
     if (live) fmt::print(stderr, "\r\033[K");
+    const EngineStats after = engine->stats();
+    result.drafted = after.drafted - before.drafted;
+    result.accepted = after.accepted - before.accepted;
+    result.rounds = after.draft_rounds - before.draft_rounds;
     results.push_back(std::move(result));
   }
   print_rows({fmt::format("{} {}", info.family, info.weights_label), model.kv_cache_mode, info.weight_bytes,
@@ -281,6 +294,8 @@ int bench_command(int argc, char** argv) {
   shared.add(
       "Run time",
       {{"--threads"}, {"--cpu-precision"}, {"--no-warmup", "leave out the warm-up pass", "!--no-warmup"}});
+  shared.add("Drafting",
+             {{"--draft-model", nullptr, "-md,--draft-model"}, {"--draft-kind"}, {"--draft-max"}});
   app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
   parse(app, argc, argv);
   if (repetitions < 1 || repetitions > 1000)
@@ -309,16 +324,20 @@ int bench_command(int argc, char** argv) {
       }
     }
   if (tests.empty()) throw UsageError("bench: nothing to measure; give -p, -n or -pg");
-  std::vector<ModelFlags> runs;
+  settle_engine_flags(state);
+  std::vector<ServeFlags> runs;
   for (const std::string& name : models_of(model.model))
     for (const std::string& mode : modes)
       for (const int chunk : positive(chunks, "--prefill-chunk-size", 0)) {
-        ModelFlags run = model;
-        run.model = name;
-        run.kv_cache_mode = mode;
-        run.prefill_chunk = chunk;
-        engine_options(run);
-        checked_reference(run);
+        ServeFlags run = state.serve;
+        run.model.model = name;
+        const Flag& row = *find_flag("--kv-cache-mode");
+        FlagState checked;
+        row.apply(checked, row, mode);
+        run.model.kv_cache_mode = checked.serve.model.kv_cache_mode;
+        run.model.prefill_chunk = chunk;
+        engine_options(run.model);
+        checked_reference(run.model);
         runs.push_back(std::move(run));
       }
 
@@ -331,7 +350,7 @@ int bench_command(int argc, char** argv) {
         "model,kv_cache_mode,prefill_chunk_size,batch,n_prompt,n_gen,n_depth,avg_ns,stddev_ns,avg_ts,stddev_"
         "ts\n");
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
-  for (const ModelFlags& run : runs) run_engine(run, tests, repetitions, delay, format, all);
+  for (const ServeFlags& run : runs) run_engine(run, tests, repetitions, delay, format, all);
   if (format == "json") fmt::print("{}\n", all.dump(2));
   return 0;
 }

@@ -7,6 +7,7 @@ int run_command(int argc, char** argv);       // run [MODEL]
 int generate_command(int argc, char** argv);  // generate -m REF
 int chat_command(int argc, char** argv);      // chat -m REF
 int embed_command(int argc, char** argv);
+int rerank_command(int argc, char** argv);
 int list_command(int argc, char** argv);
 int inspect_command(int argc, char** argv);
 int arch_command(int argc, char** argv);
@@ -17,6 +18,7 @@ int doctor_command(int argc, char** argv);
 int quantize_command(int argc, char** argv);
 int perplexity_command(int argc, char** argv);
 int tune_command(int argc, char** argv);
+int split_mtp_command(int argc, char** argv);
 
 struct Command {
   const char* name;

@@ -169,12 +169,12 @@ std::string statistics_line(const TextEnd& end) {
       t.cached_tokens, rate(t.prompt_tokens - t.cached_tokens, t.prompt_ms), end.finish);
 }
 
-std::string speculation_line(const TextEnd& end) {
+std::string speculation_line(const TextEnd& end, bool lookup) {
   const Timings& t = end.timings;
   const auto over = [](int part, int whole) { return whole > 0 ? static_cast<double>(part) / whole : 0.0; };
-  return fmt::format(
-      "[Prompt lookup] rounds={} proposed={} accepted={} acceptance_rate={:.3f} mean_accepted_len={:.2f}",
-      t.draft_rounds, t.drafted, t.accepted, over(t.accepted, t.drafted), over(t.accepted, t.draft_rounds));
+  return fmt::format("{} rounds={} proposed={} accepted={} acceptance_rate={:.3f} mean_accepted_len={:.2f}",
+                     lookup ? "[Prompt lookup]" : "[Speculative acceptance] rule=match", t.draft_rounds,
+                     t.drafted, t.accepted, over(t.accepted, t.drafted), over(t.accepted, t.draft_rounds));
 }
 
 }  // namespace mlxcel::app

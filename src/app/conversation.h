@@ -66,7 +66,8 @@ class Conversation {
 
 /// "[Generated N tokens in S s, R tok/s | prompt P tokens, C cached, Q tok/s | finish: REASON]"
 std::string statistics_line(const TextEnd& end);
-/// "[Prompt lookup] rounds=… proposed=… accepted=… acceptance_rate=… mean_accepted_len=…"
-std::string speculation_line(const TextEnd& end);
+/// "[Speculative acceptance] rule=… rounds=… proposed=… accepted=… acceptance_rate=… mean_accepted_len=…", or
+/// what prompt lookup prints.
+std::string speculation_line(const TextEnd& end, bool lookup);
 
 }  // namespace mlxcel::app

@@ -245,8 +245,8 @@ void examine_model(const Checkpoint& checkpoint, bool deep, Report& report) {
     report.ok("names", fmt::format("{} tensors, each one asked for, none missing ({})", plan.tensors.size(),
                                    plan.info.family));
     const int tokens = plan.info.max_positions > 0 ? std::min(plan.info.max_positions, 4096) : 4096;
-    const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, "fp16"),
-                                       static_cast<std::uintmax_t>(tokens), 1, 2048);
+    const Estimate e =
+        estimate_memory(plan, checkpoint.config, "fp16", static_cast<std::uintmax_t>(tokens), 1, 2048);
     const std::string text =
         fmt::format("{} at {} tokens, {} available", human_bytes(e.total), tokens, human_bytes(e.budget));
     if (e.fits) report.ok("memory", text);

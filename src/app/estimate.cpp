@@ -26,29 +26,36 @@ double environment_number(const char* name, double fallback) {
 }
 
 /// Keys and values of all layers: tokens in steps of 256, windows capped at what they can hold.
-std::uintmax_t kv_bytes(const StateLayout& layout, mx::Dtype dtype, std::uintmax_t tokens) {
+std::uintmax_t kv_bytes(const StateLayout& layout, const std::vector<KvFormat>& formats,
+                        std::uintmax_t tokens) {
   std::uintmax_t total = 0;
-  for (const KvSpec& spec : layout.kv()) {
+  for (size_t slot = 0; slot < layout.kv().size(); ++slot) {
+    const KvSpec& spec = layout.kv()[slot];
     const std::uintmax_t kept =
         spec.window > 0 ? std::min<std::uintmax_t>(tokens, static_cast<std::uintmax_t>(spec.window)) : tokens;
-    total += (kept + 255) / 256 * 256 * static_cast<std::uintmax_t>(spec.kv_heads) *
-             static_cast<std::uintmax_t>(spec.key_dim + spec.value_dim) * mx::size_of(dtype);
+    StateLayout alone;
+    alone.add_kv(spec);
+    total += (kept + 255) / 256 * 256 * alone.kv_bytes_per_token({formats[slot]});
   }
   return total;
 }
 
 }  // namespace
 
-mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode) {
-  return mode == "f32" ? mx::float32 : plan.info.checkpoint_dtype;
+std::vector<KvFormat> kv_formats(const ModelPlan& plan, const std::string& mode) {
+  if (plan.layout.kv().empty()) return {};
+  return plan_kv(plan.layout, {.mode = parse_kv_mode(mode)}, plan.info.checkpoint_dtype, plan.info.layers,
+                 plan.info.model_type)
+      .formats;
 }
 
-Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype dtype, std::uintmax_t tokens,
-                         std::uintmax_t batch, std::uintmax_t chunk) {
+Estimate estimate_memory(const ModelPlan& plan, const Config& config, const std::string& kv_mode,
+                         std::uintmax_t tokens, std::uintmax_t batch, std::uintmax_t chunk) {
+  const std::vector<KvFormat> formats = kv_formats(plan, kv_mode);
   Estimate e;
   e.weights = plan.info.weight_bytes;
-  e.kv = batch * (kv_bytes(plan.layout, dtype, tokens) + plan.layout.recurrent_bytes());
-  e.kv_per_token = plan.layout.kv_bytes_per_token(dtype);
+  e.kv = batch * (kv_bytes(plan.layout, formats, tokens) + plan.layout.recurrent_bytes());
+  e.kv_per_token = plan.layout.kv_bytes_per_token(formats);
   const double factor = environment_number("MLXCEL_HEADROOM_FACTOR", 1.20);
   const double base = static_cast<double>(e.weights + e.kv);
   e.headroom = factor > 1.0 ? static_cast<std::uintmax_t>(base * (factor - 1.0)) : 0;
@@ -91,8 +98,8 @@ void preflight(const ModelFlags& flags, const std::filesystem::path& model, int 
   const int own = plan.info.max_positions > 0 ? plan.info.max_positions : 4096;
   const auto window = static_cast<std::uintmax_t>(flags.context > 0 ? flags.context : own);
   const auto batch = static_cast<std::uintmax_t>(rows);
-  const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, flags.kv_cache_mode), window,
-                                     batch, static_cast<std::uintmax_t>(flags.prefill_chunk));
+  const Estimate e = estimate_memory(plan, checkpoint.config, flags.kv_cache_mode, window, batch,
+                                     static_cast<std::uintmax_t>(flags.prefill_chunk));
   fmt::print(stderr, "{}", estimate_text(plan, e, window, batch));
   if (!e.fits && !flags.force)
     fail(ErrorKind::out_of_memory,

@@ -8,6 +8,7 @@
 #include "app/options.h"
 #include "checkpoint/checkpoint.h"
 #include "models/model.h"
+#include "state/kv_mode.h"
 
 namespace mlxcel::app {
 
@@ -18,11 +19,11 @@ struct Estimate {
 };
 
 /// `tokens` per sequence, `batch` sequences; `chunk`: prompt tokens of one pass.
-Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype,
+Estimate estimate_memory(const ModelPlan& plan, const Config& config, const std::string& kv_mode,
                          std::uintmax_t tokens, std::uintmax_t batch, std::uintmax_t chunk);
 
-/// What `fp16` (or f32) means for this checkpoint.
-mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode);
+/// How the model's slots keep keys and values in `mode`; invalid_request for one that they cannot take.
+std::vector<KvFormat> kv_formats(const ModelPlan& plan, const std::string& mode);
 
 /// The lines people read: weights, KV cache, activation, headroom, total, available.
 std::string estimate_text(const ModelPlan& plan, const Estimate& estimate, std::uintmax_t tokens,

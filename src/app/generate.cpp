@@ -22,6 +22,7 @@ void print_banner(const Engine& engine) {
   fmt::print(stderr, "mlxcel {} | {} ({}) | {} | {} | KV {} | ctx {}\n", MLXCEL_VERSION, device_label(),
              MLXCEL_BACKEND_NAME, engine.checkpoint().path.filename().string(), info.weights_label,
              engine.kv_label(), engine.context());
+  for (const std::string& note : device_notes()) fmt::print(stderr, "{}\n", note);
   for (const std::string& warning : engine.warnings()) fmt::print(stderr, "warning: {}\n", warning);
 }
 
@@ -77,7 +78,9 @@ int answer_once(Engine& engine, Conversation& conversation, const GenerateFlags&
     std::fputc('\n', stdout);
   }
   const bool quiet = flags.model().quiet;
-  if (flags.state.serve.prompt_lookup && !flags.json && !quiet) fmt::print("{}\n", speculation_line(end));
+  const EngineOptions& drafts = flags.state.serve.engine;
+  const bool drafted = drafts.prompt_lookup || drafts.internal_mtp || !flags.state.serve.draft.model.empty();
+  if (drafted && !flags.json && !quiet) fmt::print("{}\n", speculation_line(end, drafts.prompt_lookup));
   std::fflush(stdout);
   if (std::ferror(stdout)) fail(ErrorKind::internal, "stdout: the answer could not be written");
   if (!quiet) fmt::print(stderr, "{}\n", statistics_line(end));
@@ -130,7 +133,7 @@ int command(Door door, int argc, char** argv) {
   GenerateFlags flags = parse_generate_flags(door, argc, argv);
   const ServeFlags& serve = flags.state.serve;
   const auto constraint = constraint_of(flags.grammar);
-  EngineOptions options = engine_options(flags.model());
+  engine_options(flags.model());  // what is wrong with a flag ends here
   checked_reference(flags.model());
   if (flags.recommend) {
     fmt::print("{}", recommendation(resolve(flags.model()), flags.model().context));
@@ -141,10 +144,9 @@ int command(Door door, int argc, char** argv) {
   if (!prompt && !stdin_is_terminal())
     throw UsageError("chat needs a terminal on stdin; give a prompt with `mlxcel generate -p`");
 
+  EngineOptions options = engine_options(serve);
   options.parallel = 1;
-  options.prompt_lookup = serve.prompt_lookup;
-  options.draft_tokens = serve.draft_tokens;
-  options.language_bias = serve.language_bias;
+  if (prompt) options.warmup = false;  // one answer: its own pass is the first
   options.model = resolve(flags.model());
   if (flags.model().estimate) preflight(flags.model(), options.model, 1);
   const auto engine = load_engine(flags.model(), options);

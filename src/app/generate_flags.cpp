@@ -88,7 +88,6 @@ void add_reasoning_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flag
 void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) {
   shared.add("Run time",
              {{"--ctx-size", "context window in tokens; 0 (default): the model's"},
-              {"--kv-cache-mode"},
               {"--threads", "worker threads; 0 (default): the cores this process may use"},
               {"--cpu-precision"},
               {"--prefill-chunk-size", "prompt tokens per pass (2048); 0: one pass", "--prefill-chunk-size"},
@@ -96,7 +95,20 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
   const char* group = "Drafting (answers do not change)";
   app.add_flag("--prompt-lookup", flags.prompt_lookup, "draft from what prompt and answer repeat")
       ->group(group);
-  shared.add(group, {{"--draft-kind"}, {"--draft-max"}});
+  shared.add(group, {{"--draft-model", nullptr, "-md,--draft-model,--model-draft"},
+                     {"--draft-kind"},
+                     {"--draft-max"},
+                     {"--draft-block-size"},
+                     {"--draft-p-min", nullptr, "--draft-p-min"}});
+  shared.add("Keys and values", {{"--kv-cache-mode"},
+                                 {"--kv-bits"},
+                                 {"--cache-type-k"},
+                                 {"--cache-type-v"},
+                                 {"--turbo-boundary-v"},
+                                 {"--kv-skip-last-layer"}});
+  shared.add("Prompts kept on disk",
+             {{"--prompt-cache-dir"}, {"--prompt-cache-disk-bytes"}, {"--prompt-cache-disk-ttl"}});
+  shared.add("Adapters (LoRA)", {{"--lora"}, {"--lora-scaled"}, {"--lora-fuse"}});
   shared.add("Loading", {{"--surgery"}, {"--estimate-memory"}, {"--force"}});
   app.add_flag("--recommend-quant", flags.recommend,
                "advice on quantisation and KV mode from config.json, then exit")
@@ -178,7 +190,10 @@ void check(GenerateFlags& flags, Door door) {
   read_language_bias(flags.state);
   check_template_flags(flags);
   check_media(flags);
-  serve.prompt_lookup |= flags.prompt_lookup;
+  if (flags.prompt_lookup && serve.draft.kind != "auto" && serve.draft.kind != "prompt-lookup")
+    throw UsageError(fmt::format("--prompt-lookup and --draft-kind {}: give one of them", serve.draft.kind));
+  if (flags.prompt_lookup) serve.draft.kind = "prompt-lookup";
+  settle_engine_flags(flags.state);
 }
 
 }  // namespace

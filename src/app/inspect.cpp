@@ -7,13 +7,29 @@
 
 #include "app/commands.h"
 #include "app/estimate.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 #include "app/terminal.h"
 #include "models/model.h"
 
 namespace mlxcel::app {
+namespace {
+
+/// null where the model's layers cannot take the mode, or keep no keys.
+nlohmann::ordered_json bytes_a_token(const ModelPlan& plan, const std::string& mode) {
+  if (plan.layout.kv().empty()) return nullptr;
+  try {
+    return plan.layout.kv_bytes_per_token(kv_formats(plan, mode));
+  } catch (const Error&) {
+    return nullptr;
+  }
+}
+
+}  // namespace
+
 int inspect_command(int argc, char** argv) {
-  ModelFlags model;
+  FlagState state;
+  ModelFlags& model = state.serve.model;
   int tokens = 4096, batch = 1;
   bool json = false, tensors = false;
   CLI::App app("Show what a model is and needs, from its headers alone.", "mlxcel inspect");
@@ -25,9 +41,8 @@ int inspect_command(int argc, char** argv) {
       ->type_name("N")
       ->capture_default_str();
   app.add_option("--batch", batch, "sequences in the estimate")->type_name("N")->capture_default_str();
-  app.add_option("--kv-cache-mode", model.kv_cache_mode, "fp16 or f32")
-      ->check(CLI::IsMember({"fp16", "float16", "f32"}))
-      ->capture_default_str();
+  SharedFlags shared(app, state);
+  shared.add("Options", {{"--kv-cache-mode"}, {"--kv-bits"}});
   app.add_flag("--tensors", tensors, "list every tensor with its shape and storage, and the rules");
   app.add_flag("--json", json, "the estimate as JSON");
   parse(app, argc, argv);
@@ -44,8 +59,8 @@ int inspect_command(int argc, char** argv) {
   const ModelPlan plan = plan_model(checkpoint.config, checkpoint.source);
   const ModelInfo& info = plan.info;
   const Estimate e =
-      estimate_memory(plan, checkpoint.config, kv_dtype(plan, model.kv_cache_mode),
-                      static_cast<std::uintmax_t>(tokens), static_cast<std::uintmax_t>(batch), 2048);
+      estimate_memory(plan, checkpoint.config, model.kv_cache_mode, static_cast<std::uintmax_t>(tokens),
+                      static_cast<std::uintmax_t>(batch), 2048);
   const bool has_kv = !plan.layout.kv().empty();
 
   if (json) {
@@ -69,8 +84,8 @@ int inspect_command(int argc, char** argv) {
         {"fits", e.fits},
         {"kv_bytes_per_token_fp16",
          has_kv ? Json(plan.layout.kv_bytes_per_token(mx::float16)) : Json(nullptr)},
-        {"kv_bytes_per_token_int8", nullptr},
-        {"kv_bytes_per_token_turbo4", nullptr},
+        {"kv_bytes_per_token_int8", bytes_a_token(plan, "int8")},
+        {"kv_bytes_per_token_turbo4", bytes_a_token(plan, "turbo4")},
         {"paged_slot_overhead_bytes", e.kv_per_token * (kPageTokens - 1)},
     };
     fmt::print("{}\n", out.dump(2, ' ', false, nlohmann::json::error_handler_t::replace));

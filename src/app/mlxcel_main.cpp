@@ -22,6 +22,7 @@ constexpr Command kCommands[] = {
     {"generate", "gen", "Answer", "the same, model through -m", generate_command},
     {"chat", nullptr, "Answer", "chat in the terminal", chat_command},
     {"embed", nullptr, "Answer", "turn texts into vectors", embed_command},
+    {"rerank", nullptr, "Answer", "order documents by how well they answer a query", rerank_command},
     {"serve", nullptr, "Answer", "the HTTP server (OpenAI-compatible)", serve},
     {"list", "ls", "Models", "models in the store", list_command},
     {"download", nullptr, "Models", "fetch a model into the store", download_command},
@@ -30,6 +31,7 @@ constexpr Command kCommands[] = {
     {"inspect", nullptr, "Models", "what a model needs, from its headers alone", inspect_command},
     {"doctor", nullptr, "Models", "check a model and name every disagreement", doctor_command},
     {"quantize", nullptr, "Models", "write a model in another format (MLX folder)", quantize_command},
+    {"split-mtp", nullptr, "Models", "cut the drafting block out of a raw GLM-4.7-Flash", split_mtp_command},
     {"bench", nullptr, "Measure", "prompt and generation speed", bench_command},
     {"perplexity", nullptr, "Measure", "how well a model predicts a text", perplexity_command},
     {"tune", nullptr, "Measure", "measure kernel variants and keep the winners", tune_command},
@@ -110,7 +112,13 @@ int dispatch(int argc, char** argv) {
   const Command* command = find_command(argv[asked ? 2 : 1]);
   if (!command)
     throw UsageError(fmt::format("{}: no such command; `mlxcel --help` lists them", argv[asked ? 2 : 1]));
-  if (std::string_view(command->name) != "serve") log::configure_from_environment(log::Level::off);
+  if (std::string_view(command->name) != "serve") {
+    try {
+      log::configure_from_environment(log::Level::off);
+    } catch (const Error& error) {
+      throw UsageError(fmt::format("MLXCEL_LOG: {}", error.what()));
+    }
+  }
   if (!asked) return command->run(argc - 1, argv + 1);
   char* words[] = {argv[2], help.data(), nullptr};
   return command->run(2, words);

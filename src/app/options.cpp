@@ -1,6 +1,7 @@
 #include "app/options.h"
 
 #include <fmt/format.h>
+#include <mlx/memory.h>
 #include <mlx/version.h>
 
 #include <array>
@@ -15,6 +16,7 @@
 #include "app/flags/shared.h"
 #include "app/terminal.h"
 #include "base/file.h"
+#include "base/memory.h"
 #include "base/worker_pool.h"
 #include "checkpoint/surgery.h"
 #include "hub/download.h"
@@ -39,11 +41,11 @@ class HelpText final : public CLI::Formatter {
   std::string make_usage(const CLI::App* app, std::string name) const override {
     std::string text = "usage: " + (name.empty() ? app->get_name() : name) + " [OPTIONS]";
     for (const CLI::Option* option : app->get_options())
-      if (option->get_positional()) text += " [" + option->get_name(true) + "]";
+      if (option->get_positional()) text += " [" + option->get_single_name() + "]";
     return "\n" + text + "\n";
   }
   std::string make_option_name(const CLI::Option* option, bool positional) const override {
-    if (positional) return option->get_name(true);
+    if (positional) return option->get_single_name();
     std::string text;
     for (const auto& name : option->get_snames()) text += (text.empty() ? "-" : ", -") + name;
     for (const auto& name : option->get_lnames()) text += (text.empty() ? "--" : ", --") + name;
@@ -174,8 +176,29 @@ CheckpointEdit surgery_edit(const ModelFlags& flags) {
   }
 }
 
-EngineOptions engine_options(const ModelFlags& flags) {
-  EngineOptions options;
+namespace {
+
+/// Variables that every command with a model reads; what is wrong with one ends here.
+void read_environment() {
+  try {
+    kernels::isa_name();
+    kernel_mode();
+    available_memory();
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+  const char* text = std::getenv("MLXCEL_CACHE_LIMIT");
+  if (!text || !*text) return;
+  const auto bytes = std::string_view(text) == "none" ? std::optional<size_t>(0) : parse_bytes(text);
+  if (!bytes)
+    throw UsageError(fmt::format("MLXCEL_CACHE_LIMIT={}: expected bytes such as 512M, or none", text));
+  if (*bytes > 0) mx::set_cache_limit(*bytes);
+}
+
+}  // namespace
+
+EngineOptions engine_options(const ModelFlags& flags, EngineOptions options) {
+  read_environment();
   surgery_edit(flags);  // a bad file ends here, before a model is touched
   check(flags.rope);
   options.context = bounded(flags.context, 0, 1 << 24, "--ctx-size");
@@ -193,17 +216,45 @@ EngineOptions engine_options(const ModelFlags& flags) {
   return options;
 }
 
+namespace {
+
+/// What makes these weights others than their files': the surgery's text and the overrides of positions.
+std::string edits_in_words(const ModelFlags& flags) {
+  const char* variable = std::getenv("MLXCEL_SURGERY");
+  const std::string file = !flags.surgery.empty() ? flags.surgery : variable ? variable : "";
+  return (file.empty() ? "" : read_file(file, size_t{4} << 20)) + words_of(flags.rope);
+}
+
+}  // namespace
+
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options) {
   const CheckpointEdit surgery = surgery_edit(flags);
   if (options.model.empty()) options.model = resolve(flags);
   ProgressBar bar("loading");
   options.progress = [&](size_t done, size_t total) { bar.update(done, total); };
+  options.weight_edits = edits_in_words(flags);
   auto engine = Engine::load(options, [&](Checkpoint& checkpoint) {
     if (surgery) surgery(checkpoint);
     override_rope(checkpoint, flags.rope);
   });
   require_rotary(engine->checkpoint(), flags.rope);
   return engine;
+}
+
+std::vector<std::string> device_notes() {
+  const char* text = std::getenv("MLXCEL_DEVICE");
+  const std::string_view wanted = text ? text : "";
+  const std::string_view backend = MLXCEL_BACKEND_NAME;
+  if (wanted.empty() || wanted == "cpu" || wanted == backend) return {};
+  if (wanted == "gpu") {
+    if (backend != "cpu") return {};
+    return {"MLXCEL_DEVICE=gpu: this build has no GPU backend; the CPU is used"};
+  }
+  if (wanted == "metal" || wanted == "cuda")
+    return {
+        fmt::format("MLXCEL_DEVICE={}: this build has the {} backend only; that is used", wanted, backend)};
+  return {fmt::format("MLXCEL_DEVICE={}: expected gpu, metal, cuda or cpu; the {} backend is used", wanted,
+                      backend)};
 }
 
 std::string device_label() {

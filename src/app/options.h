@@ -48,7 +48,8 @@ void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional);
 Reference checked_reference(const ModelFlags& flags);
 /// The model's folder or file, downloaded where it is not here and that is allowed.
 std::filesystem::path resolve(const ModelFlags& flags);
-EngineOptions engine_options(const ModelFlags& flags);
+/// `base` with what the flags say.
+EngineOptions engine_options(const ModelFlags& flags, EngineOptions base = {});
 /// What is done to a checkpoint between opening and loading.
 using CheckpointEdit = std::function<void(Checkpoint&)>;
 /// --surgery or MLXCEL_SURGERY, read and checked; null where there is none. UsageError for a bad file.
@@ -57,6 +58,8 @@ CheckpointEdit surgery_edit(const ModelFlags& flags);
 /// be the resolved path already.
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options);
 
+/// What the environment asks of the device that this build does not have, or does not know: for banners.
+std::vector<std::string> device_notes();
 /// "cpu avx2, 2 threads, high".
 std::string device_label();
 /// "mlxcel 0.1.0 (mlx 0.32.4, backends: cpu)".

@@ -41,11 +41,11 @@ ExportOverride parse_override(const std::string& text) {
     return std::stoi(word);
   };
   std::optional<QuantMode> mode;
-  if (parts.size() == 3 && !(mode = quant_mode(parts[2]))) throw bad();
+  if (parts.size() == 3 && !(mode = parse_quant_mode(parts[2]))) throw bad();
   out.format = default_format(mode.value_or(QuantMode::affine));
   out.format.bits = number(parts[0]);
   if (parts.size() > 1) out.format.group_size = number(parts[1]);
-  if (!quantisable(out.format))
+  if (!supported(out.format))
     throw UsageError(fmt::format("--override {}: {}", text, format_rule(out.format)));
   return out;
 }
@@ -141,10 +141,10 @@ int quantize_command(int argc, char** argv) {
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("quantize: -m, --model is required");
   if (target.empty() && !dry_run) throw UsageError("quantize: -o, --output is required");
-  options.format = default_format(*quant_mode(mode));
+  options.format = default_format(*parse_quant_mode(mode));
   if (bits) options.format.bits = *bits;
   if (group) options.format.group_size = *group;
-  if (!quantisable(options.format))
+  if (!supported(options.format))
     throw UsageError(fmt::format("--mode {}: {}", mode, format_rule(options.format)));
   if (!options.recipe.empty() && (mode != "affine" || bits))
     throw UsageError("--recipe: sets the bits itself, in affine mode; leave out --bits and --mode");

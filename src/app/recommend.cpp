@@ -34,7 +34,7 @@ std::string kv_advice(const ModelPlan& plan, int tokens) {
   if (latent) return "int8 (latent attention)";
   if (tokens <= 32768) return fmt::format("int8 ({} tokens)", tokens);
   if (!powers) return "int8 (the head dimension is no power of two)";
-  return fmt::format("turbo4-delegated ({} tokens)", tokens);
+  return fmt::format("turbo4-asym ({} tokens)", tokens);
 }
 
 }  // namespace
@@ -52,7 +52,7 @@ std::string recommendation(const std::filesystem::path& model, int tokens) {
   for (const Form& form : kForms) {
     plan.info.weight_bytes = static_cast<size_t>(static_cast<double>(plan.info.parameters) * form.bits / 8);
     const Estimate e =
-        estimate_memory(plan, checkpoint.config, mx::float16, static_cast<std::uintmax_t>(tokens), 1, 2048);
+        estimate_memory(plan, checkpoint.config, "fp16", static_cast<std::uintmax_t>(tokens), 1, 2048);
     text += fmt::format("  {:<28} {:>10} in all  {}\n", form.name, human_bytes(e.total),
                         e.fits ? "fits" : "does not fit");
     if (e.fits && !best) best = form.name;

@@ -106,6 +106,15 @@ bool RopeFlags::any() const {
          yarn_attn_factor || yarn_beta_slow || yarn_beta_fast;
 }
 
+std::string words_of(const RopeFlags& flags) {
+  if (!flags.any()) return "";
+  std::string out = fmt::format("rope {}", flags.scaling);
+  for (const auto& value : {flags.scale, flags.freq_base, flags.freq_scale, flags.yarn_ext_factor,
+                            flags.yarn_attn_factor, flags.yarn_beta_slow, flags.yarn_beta_fast})
+    out += value ? fmt::format(" {}", *value) : " -";
+  return out + (flags.yarn_orig_ctx ? fmt::format(" {}", *flags.yarn_orig_ctx) : " -");
+}
+
 void check(const RopeFlags& flags) {
   require_positive(flags.scale, "--rope-scale");
   require_positive(flags.freq_base, "--rope-freq-base");

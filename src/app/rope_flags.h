@@ -21,6 +21,8 @@ struct RopeFlags {
 
 /// What can be known without a model.
 void check(const RopeFlags& flags);
+/// The overrides in words, for keys of caches; empty: none.
+std::string words_of(const RopeFlags& flags);
 void override_rope(Checkpoint& checkpoint, const RopeFlags& flags);
 /// After the model was built: unsupported where nothing has read the keys.
 void require_rotary(const Checkpoint& checkpoint, const RopeFlags& flags);

@@ -172,6 +172,7 @@ int serve_command(int argc, char** argv, const char* program) {
   const Banner banner(flags);
   banner.line(version_line());
   banner.line(fmt::format("device: {}", device_label()));
+  for (const auto& note : device_notes()) banner.line(note);
   warn_open(flags, banner);
   for (const auto& note : flags.notes) banner.line(note);
   if (flags.decode_guard) banner.line("warning: --decode-timeout 0: the guard of 300 seconds stays");

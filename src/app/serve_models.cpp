@@ -102,8 +102,9 @@ PoolModel pool_model(const ServeFlags& flags, const std::string& id, const std::
 EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
   EngineOptions options;
   if (fresh) {
-    options = engine_options(flags.model);
+    options = engine_options(flags);
   } else {
+    options = flags.engine;
     options.context = flags.model.context;
     options.prefill_chunk = flags.model.prefill_chunk;
     options.kv_cache_mode = flags.model.kv_cache_mode;
@@ -115,13 +116,11 @@ EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
   options.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
   options.pooling = flags.pooling;
   options.max_per_key = static_cast<size_t>(flags.max_per_key);
+  options.keys = std::max<size_t>(1, flags.service.access.keys.size());
   options.prompt_cache = flags.prompt_cache;
   options.prompt_cache_bytes = flags.prompt_cache_bytes;
   if (options.prompt_cache_bytes == 0 && flags.prompt_cache_mib > 0)
     options.prompt_cache_bytes = static_cast<size_t>(flags.prompt_cache_mib) << 20;
-  options.prompt_lookup = flags.prompt_lookup;
-  options.draft_tokens = flags.draft_tokens;
-  options.language_bias = flags.language_bias;
   return options;
 }
 

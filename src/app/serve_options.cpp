@@ -280,6 +280,7 @@ ServeFlags settled(FlagState& raw) {
   ServeFlags& flags = raw.serve;
   check(flags, raw);
   read_language_bias(raw);
+  settle_engine_flags(raw);
   merge_variables(flags);
   collect_keys(flags, raw);
   finish_identity(flags, raw);

@@ -17,8 +17,16 @@ struct RouterFlags {
   bool autoload = true;
 };
 
+struct DraftFlags {
+  std::string model;  // a reference
+  std::string kind = "auto";
+  int block = 0;
+};
+
 struct ServeFlags {
   ModelFlags model;
+  EngineOptions engine;  // what rows of the table set there
+  DraftFlags draft;
   TransportOptions transport;
   ServiceOptions service;
   int parallel = 4;
@@ -32,11 +40,9 @@ struct ServeFlags {
   bool decode_guard = false;  // --decode-timeout 0: the built-in 300 s stay
   bool one_at_a_time = false;
   int max_per_key = 0;
-  bool prompt_cache = true, prompt_lookup = false;
+  bool prompt_cache = true;
   long long prompt_cache_mib = -1;
   size_t prompt_cache_bytes = 0;
-  int draft_tokens = 0;
-  LanguageBias language_bias;
   std::vector<std::pair<std::string, std::string>> template_variables;  // name, JSON
   std::vector<std::string> notes;                                       // to be said at start-up
   RouterFlags router;
@@ -47,6 +53,9 @@ struct ServeFlags {
 
 /// Variables of the template that flags set become part of --chat-template-kwargs, whose own win.
 void merge_variables(ServeFlags& flags);
+
+/// The engine's options; a drafter is looked for, and fetched where it is not here.
+EngineOptions engine_options(const ServeFlags& flags);
 
 /// Reads flags and their environment variables; checks all that needs no model. --help throws
 /// CLI::CallForHelp.

@@ -291,7 +291,7 @@ CommandInfo describe(const Command& command) {
     info.examples = app.get_footer();
     for (const CLI::Option* option : app.get_options()) {
       if (option->get_positional()) {
-        info.positional = option->get_name();
+        info.positional = option->get_single_name();
         info.positional_about = option->get_description();
       } else {
         info.flags.push_back(flag_of(*option));

@@ -144,6 +144,8 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
   }
   words.get();
   EngineOptions complete = options;
+  for (const FusedAdapter& fused : load.fuse)
+    complete.weight_edits += fmt::format("|{:016x}*{:a}", fused.files.digest(), fused.scale);
   if (!options.draft_model.empty())
     complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] {
       return load_model(draft);

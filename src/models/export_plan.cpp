@@ -137,24 +137,6 @@ std::shared_ptr<Source> stacked(const Checkpoint& checkpoint) {
 
 }  // namespace
 
-std::optional<QuantMode> quant_mode(std::string_view text) { return parse_quant_mode(text); }
-
-QuantFormat default_format(QuantMode mode) {
-  switch (mode) {
-    case QuantMode::affine:
-      return {mode, 4, 64};
-    case QuantMode::mxfp4:
-      return {mode, 4, 32};
-    case QuantMode::nvfp4:
-      return {mode, 4, 16};
-    case QuantMode::mxfp8:
-      return {mode, 8, 32};
-  }
-  return {};
-}
-
-bool quantisable(const QuantFormat& format) { return supported(format); }
-
 std::string format_rule(const QuantFormat& format) {
   if (format.mode == QuantMode::affine)
     return fmt::format(
@@ -175,7 +157,7 @@ std::string ExportTensor::becomes() const {
 
 ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   ExportPlan plan;
-  plan.source = stacked(checkpoint);
+  plan.source = options.names_are_final ? checkpoint.source : stacked(checkpoint);
   const auto names = plan.source->names();
   const Config text = text_config(checkpoint.config);
   const bool tied =

@@ -121,14 +121,20 @@ float scale_yarn(std::vector<double>& frequencies, const Reader& keys, const Dim
   low = std::max(low, 0.0);
   high = std::min(high, rotated - 1.0);
   if (low == high) high += 0.001;
+  // 1 is YaRN; 0 leaves plain interpolation, which needs no other magnitude (llama.cpp's yarn_ext_factor).
+  const double extrapolated = keys.number("extrapolation_factor", 1.0f);
+  if (!(extrapolated >= 0.0 && extrapolated <= 1.0))
+    fail(ErrorKind::bad_checkpoint, "rope scaling: extrapolation_factor {}: expected 0 to 1", extrapolated);
   for (size_t i = 0; i < frequencies.size(); ++i) {
     const double slowed = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
-    frequencies[i] *= slowed / factor + (1.0 - slowed);
+    const double kept = (1.0 - slowed) * extrapolated;
+    frequencies[i] *= (1.0 - kept) / factor + kept;
   }
   const auto magnitude = [](double scale, double m) {
     return scale <= 1.0 ? 1.0 : 0.1 * m * std::log(scale) + 1.0;
   };
   if (keys.has("attention_factor")) return keys.positive("attention_factor");
+  if (extrapolated == 0.0) return 1.0f;
   const double mscale = keys.number("mscale", 0.0f), mscale_all = keys.number("mscale_all_dim", 0.0f);
   if (mscale != 0.0 && mscale_all != 0.0)
     return static_cast<float>(magnitude(factor, mscale) / magnitude(factor, mscale_all));

@@ -78,8 +78,10 @@ array first_entries(const array& x, int count) {
   return mx::slice(x, Shape(stop.size(), 0), stop);
 }
 
-/// A mask [count, keys] and a choice [sets, count, keys], as [kv_heads, 1, count, keys].
+/// A mask [count, keys] and a choice [sets, count, keys], as [kv_heads, 1 or heads of each, count, keys].
 array narrowed(const array& mask, const array& chosen, int kv_heads) {
+  if (chosen.shape(0) > kv_heads)
+    return mx::reshape(mx::logical_and(mask, chosen), {kv_heads, -1, chosen.shape(1), chosen.shape(2)});
   return mx::expand_dims(mx::logical_and(mask, mx::repeat(chosen, kv_heads / chosen.shape(0), 0)), 1);
 }
 
@@ -165,7 +167,7 @@ array attend(const array& q, const array& k, const std::optional<array>& v, Step
 
 namespace {
 
-/// The same as kernels::select_keys(), in plain operations, as masks; ties are all chosen.
+/// The same as kernels::select_keys(), in plain operations, as masks.
 KeyChoice choose_reference(const array& q, const array& k, const std::optional<array>& weights, Step& step,
                            int slot, const kernels::SelectionForm& form) {
   const array least(-std::numeric_limits<float>::infinity()), most(std::numeric_limits<float>::infinity());
@@ -199,11 +201,9 @@ KeyChoice choose_reference(const array& q, const array& k, const std::optional<a
         mx::logical_and(mx::less_equal(block, own), mx::greater(block, own - array(form.local)));
     scores = mx::where(local, most, scores);
     array chosen = mx::greater(scores, least);
-    if (form.keep < blocks) {
-      const array bound = mx::slice(mx::sort(scores, -1), {0, 0, blocks - form.keep},
-                                    {sets, row.count, blocks - form.keep + 1});
-      chosen = mx::logical_and(chosen, mx::greater_equal(scores, bound));
-    }
+    // Of equals the earlier ones: both sorts are stable.
+    const array rank = mx::argsort(mx::argsort(mx::negative(scores), -1), -1);
+    chosen = mx::logical_and(chosen, mx::less(mx::astype(rank, mx::int32), array(form.keep)));
     chosen = mx::slice(mx::repeat(chosen, form.block, 2), {0, 0, 0}, {sets, row.count, keys});
     choice.masks.push_back(mx::logical_and(chosen, visible));
   }

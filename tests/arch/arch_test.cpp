@@ -255,7 +255,9 @@ TEST_P(ArchTest, each_kv_type_is_as_sure_as_it_is_wide) {
     size_t beyond = 0;
     for (size_t i = 0; i < wide.size(); ++i)
       beyond += distance({wide[i]}, {whole[i]}) > type.tolerance ? 1 : 0;
-    EXPECT_LE(beyond, chooses ? wide.size() / 4 : 0) << type.name << ": " << distance(wide, whole);
+    // In blocks, those of its neighbours on both sides with it.
+    const size_t most = !chooses ? 0 : sees_blocks(*model) ? wide.size() * 3 / 4 : wide.size() / 4;
+    EXPECT_LE(beyond, most) << type.name << ": " << distance(wide, whole);
     EXPECT_NE(wide, whole) << type.name << " was not in force";
     if (!sees_blocks(*model))
       expect_same(whole, run(*model, tokens, {13, 1, 1, 20}, type.dtype),

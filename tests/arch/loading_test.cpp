@@ -247,7 +247,6 @@ TEST(Detection, settings_that_would_change_the_graph_are_refused) {
            Case{R"("model_type": "iquestcoder", "clip_qkv": 3.0)", ErrorKind::unsupported, "clip_qkv"},
            Case{R"("model_type": "gemma", "use_bidirectional_attention": true)", ErrorKind::unsupported,
                 "use_bidirectional_attention"},
-           Case{R"("model_type": "llama4_text", "moe_layers": [0])", ErrorKind::unsupported, "moe_layers"},
            Case{R"("model_type": "phi", "qk_layernorm": true)", ErrorKind::unsupported, "qk_layernorm"},
            Case{R"("model_type": "apertus", "hidden_act": "silu")", ErrorKind::unsupported, "hidden_act"},
            Case{R"("model_type": "granite", "residual_multiplier": 0.0)", ErrorKind::bad_checkpoint,

@@ -157,6 +157,11 @@ const std::vector<Mutant>& mutants() {
       {"output gate left out", {"kimi_k3"}},
       {"memory never fades", {"kimi_k3"}},
       {"query temperature dropped", {"llama4"}},
+      {"token before left out", {"baichuan_m1"}},
+      {"keys and values not rounded", {"afm7"}},
+      {"own keys of the second pass left out", {"iquestloopcoder"}},
+      {"choice of keys ignored", {"phi3small"}},
+      {"window one too wide", {"baichuan_m1", "iquestloopcoder"}},
   };
   return list;
 }

@@ -280,7 +280,6 @@ def check_full_disk_and_read_only_store(context):
             env = {"HF_ENDPOINT": hub.url, "MLXCEL_MODELS_DIR": str(mount)}
             out = context.fails(1, "download", REPO, env=env)
             assert "free" in out.err and str(mount) in out.err, out
-            # A disk that fills up on the way: the sizes are not announced.
             subprocess.run(["mount", "-o", "remount,ro", mount], check=True)
             out = context.fails(1, "download", REPO, env=env)
             assert str(mount) in out.err and "ead-only" in out.err, out
@@ -288,6 +287,68 @@ def check_full_disk_and_read_only_store(context):
             context.ok("download", REPO, env=env)
     finally:
         subprocess.run(["umount", "-l", mount])
+
+
+def check_disk_that_fills_up_on_the_way(context):
+    files = repository(**{"model.safetensors": content(12 << 20)})
+    mount = context.folder / "filling"
+    mount.mkdir(exist_ok=True)
+    if subprocess.run(["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", mount], capture_output=True).returncode != 0:
+        raise Skip("no permission to mount a small disk")
+    try:
+        with Hub(files) as hub:
+            def fill(name, sent):
+                if name == "model.safetensors" and sent > (4 << 20) and not (mount / "other").exists():
+                    with open(mount / "other", "wb", buffering=0) as other:
+                        try:
+                            while other.write(bytes(1 << 20)):
+                                pass
+                        except OSError:
+                            pass
+
+            hub.delay = fill
+            env = {"HF_ENDPOINT": hub.url, "MLXCEL_MODELS_DIR": str(mount)}
+            out = context.fails(1, "download", REPO, env=env)
+            assert "No space left" in out.err and "what is there is kept" in out.err, out
+            assert not (mount / REPO / "model.safetensors").exists() and partials(mount), "nothing half-done under its own name"
+            kept = partials(mount)[0].stat().st_size
+            assert kept >= 4 << 20, kept
+            (mount / "other").unlink()
+            hub.delay = None
+            context.ok("download", REPO, env=env)
+            assert (mount / REPO / "model.safetensors").read_bytes() == files[REPO]["model.safetensors"]
+            assert hub.bodies("model.safetensors")[-1][2]["Range"] == f"bytes={kept}-" and not partials(mount)
+    finally:
+        subprocess.run(["umount", "-l", mount])
+
+
+def check_unplugged_network(context):
+    env, folder = store_of(context, "d17")
+    begun = time.monotonic()
+    for endpoint in ("http://127.0.0.1:9", "http://no-such-host.invalid"):
+        out = context.fails(1, "run", "-m", REPO, "-p", "x", env=dict(env, HF_ENDPOINT=endpoint))
+        assert endpoint in out.err and REPO in out.err, out
+    assert time.monotonic() - begun < 15, "an unplugged network is told at once"
+    # The cable goes while a file comes; the next try goes on where it stopped.
+    files = repository(**{"model.safetensors": content(4 << 20)})
+    with Hub(files) as hub:
+        env["HF_ENDPOINT"] = hub.url
+
+        def unplug(name, sent):
+            if name == "model.safetensors" and sent >= 1 << 20:
+                hub.http.socket.close()
+                raise ConnectionResetError
+
+        hub.delay = unplug
+        out = context.fails(1, "download", REPO, env=env)
+        assert hub.url in out.err, out
+        kept = partials(folder)[0].stat().st_size
+        assert kept > 0 and not (folder / "model.safetensors").exists()
+    with Hub(files) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        context.ok("download", REPO, env=env)
+        assert (folder / "model.safetensors").read_bytes() == files[REPO]["model.safetensors"]
+        assert hub.bodies("model.safetensors")[-1][2]["Range"] == f"bytes={kept}-"
 
 
 def check_offline(context):
@@ -309,7 +370,7 @@ def check_usage_errors_touch_no_network(context):
         env = {"HF_ENDPOINT": hub.url}
         for words in (["download", "https://host/owner/name"], ["download", "../x"], ["download"], ["download", "a/b/c"],
                       ["run", "-m", REPO, "--temp", "abc", "-p", "x"], ["run", "-m", REPO, "--nonsense"],
-                      ["rm", REPO]):
+                      ["rm", "../x"]):
             context.fails(2, *words, env=env)
         out = context.fails(2, "download", "name", env=dict(env, MLXCEL_DEFAULT_ORG="a/b"))
         assert "MLXCEL_DEFAULT_ORG" in out.err
@@ -384,7 +445,15 @@ def check_rm(context):
         context.ok("download", REPO, env=env)
         out = context.fails(2, "rm", REPO, env=env)
         assert "--yes" in out.err and folder.exists(), out
-        context.fails(1, "rm", "acme/other", "--yes", env=env)
+        # What is not there is told first, whether or not it would be asked about.
+        for words in ([], ["--yes"]):
+            out = context.fails(1, "rm", "acme/other", *words, env=env)
+            assert "not in the store" in out.err and "--yes" not in out.err, out
+        from terminal import Terminal
+        with Terminal([context.mlxcel, "rm", REPO], dict(context.environment, **env)) as terminal:
+            terminal.expect("delete acme/tiny (")
+            terminal.line("n")
+            assert terminal.wait() == 1 and folder.exists()
         context.fails(2, "rm", "../d15", "--yes", env=env)
         out = context.ok("rm", REPO, "--yes", env=env)
         assert "freed" in out.out and not folder.exists() and not folder.parent.exists(), out

@@ -22,6 +22,7 @@ def check_version_and_help(context):
         assert own.out and not own.err and "Examples" in own.out, f"{command} --help: {own}"
         assert context.ok("help", command).out == own.out
     assert context.ok("-h").out == text
+    assert "usage: mlxcel run [OPTIONS] [MODEL]" in context.ok("run", "--help").out
     assert context.run().code == 2
 
 
@@ -48,6 +49,21 @@ def check_missing_model_says_where_it_looked(context):
     empty.mkdir(exist_ok=True)
     result = context.fails(1, "run", "-m", empty, "-p", "x")
     assert "config.json" in result.err
+
+
+def check_broken_folder_is_told_by_its_configuration(context):
+    folder = context.folder / "broken"
+    folder.mkdir(exist_ok=True)
+    for config, word in (('{"model_type": "llama", "hidden_size": "wide"}', "hidden_size"), ('{"model_type": "no_such"}', "no_such"),
+                         ("{", "config.json")):
+        (folder / "config.json").write_text(config)
+        (folder / "model.safetensors").write_bytes((context.tiny() / "model.safetensors").read_bytes())
+        result = context.fails(1, "run", "-m", folder, "-p", "x")
+        assert word in result.err and "tokenizer" not in result.err and result.out == "", result
+    # With a sound configuration the tokenizer is what is missing.
+    (folder / "config.json").write_text((context.tiny() / "config.json").read_text())
+    result = context.fails(1, "run", "-m", folder, "-p", "x")
+    assert "tokenizer" in result.err, result
 
 
 def check_text_and_nothing_else_on_stdout(context):
@@ -144,6 +160,11 @@ def check_rope_flags(context):
     assert far[0] != plain and far[1] != plain, far
     assert far[1] == far[2], "a frequency scale is one over a scale"
     context.ok("run", "-m", model, "-p", "abc", "-n", "2", "--rope-scaling", "yarn", "--rope-scale", "4", "--yarn-orig-ctx", "512")
+    # Without extrapolation YaRN is plain interpolation.
+    mixed = [context.ok("run", "-m", model, "-p", "abcdefgh", "-n", "12", "--no-chat-template", "--rope-scaling", "yarn",
+                        "--rope-scale", "8", "--yarn-ext-factor", share).out for share in ("0", "1", "-1")]
+    assert mixed[0] == far[1] != mixed[1] == mixed[2], (far, mixed)
+    context.fails(2, "run", "-m", model, "-p", "x", "--yarn-ext-factor", "1.5")
     wide = context.ok("run", "-m", model, "-p", "abc", "-n", "2", "--rope-scaling", "yarn", "--rope-scale", "4")
     assert "ctx 2048" in wide.err, wide.err
 
@@ -197,6 +218,11 @@ def check_arch(context):
     for key in ("id", "keys", "kind", "runtimes", "input_modalities", "output_modalities", "backends", "tensor_parallel",
                 "pipeline_parallel", "drafters", "kv_modes", "gguf"):
         assert key in families["llama"], key
+    assert {"draft", "prompt-lookup"} <= set(families["llama"]["drafters"]) and families["bert"]["drafters"] == []
+    assert "internal-mtp" in families["deepseek_v3"]["drafters"]
+    assert families["llama"]["kv_modes"] == ["fp16", "int8", "turbo4-asym", "turbo4", "turbo3-asym"]
+    assert families["deepseek_v3"]["kv_modes"] == ["fp16", "int8", "turbo4"]
+    assert families["mamba2"]["kv_modes"] == ["fp16"] and families["bert"]["kv_modes"] == []
     assert "Embedding" in context.ok("supported").out
 
 
@@ -212,6 +238,9 @@ def check_inspect(context):
     assert list(found) == INSPECT_KEYS, list(found)
     # Two layers, two KV heads of 16, keys and values, two bytes.
     assert found["kv_bytes_per_token_fp16"] == 2 * 2 * (16 + 16) * 2 and found["kv_bytes_total"] == 2 * 512 * 256
+    assert 0 < found["kv_bytes_per_token_turbo4"] < found["kv_bytes_per_token_int8"] < found["kv_bytes_per_token_fp16"], found
+    small = context.json("inspect", "-m", model, "--json", "-n", "512", "--batch", "2", "--kv-cache-mode", "int8")
+    assert small["kv_bytes_total"] == 2 * 512 * found["kv_bytes_per_token_int8"] < found["kv_bytes_total"], small
     total = found["weights_bytes"] + found["kv_bytes_total"] + found["headroom_bytes"] + found["activation_bytes"] + \
         found["backend_inflight_bytes"]
     assert found["total_bytes"] == total and found["fits"] is True
@@ -243,6 +272,10 @@ def check_bench(context):
                 "samples_ts", "peak_bytes"):
         assert key in rows[0], key
     assert len(rows[0]["samples_ns"]) == 2
+    drafted = context.json("bench", "-m", model, "-p", "0", "-n", "32", "-r", "1", "-o", "json", "--draft-model", model)
+    assert drafted[0]["draft_n"] >= drafted[0]["draft_n_accepted"] > 0 and 0 < drafted[0]["acceptance_rate"] <= 1, drafted
+    assert "draft_n" not in rows[0]
+    context.fails(2, "bench", "-m", model, "-n", "4", "--kv-cache-mode", "int7")
     table = context.ok("bench", "-m", model, "-p", "16", "-n", "4", "-r", "1").out.splitlines()
     assert [c.strip() for c in table[0].strip("|").split("|")] == ["model", "size", "params", "backend", "batch", "kv", "test", "t/s"]
     assert "pp16" in table[2] and "tg4" in table[3] and "±" in table[2], table
@@ -269,9 +302,106 @@ def check_perplexity(context):
     context.fails(1, "perplexity", "-m", model, "-f", text, "-c", "100000")
 
 
+def check_environment(context):
+    model = context.tiny()
+    words = ["run", "-m", model, "-p", "abc", "-n", "2"]
+    want = context.ok(*words).out
+    for device in ("gpu", "cuda", "metal", "toaster"):
+        noted = context.ok(*words, env={"MLXCEL_DEVICE": device})
+        assert f"MLXCEL_DEVICE={device}" in noted.err and noted.out == want, noted
+    assert "MLXCEL_DEVICE" not in context.ok(*words, env={"MLXCEL_DEVICE": "cpu"}).err
+    for name, value in (("MLXCEL_CPU_ISA", "mmx"), ("MLXCEL_KERNELS", "magic"), ("MLXCEL_MEMORY_LIMIT", "much"), ("MLXCEL_CACHE_LIMIT", "-1"),
+                        ("MLXCEL_KV_SKIP_LAST_LAYER", "perhaps"), ("MLXCEL_KV_BOUNDARY_V_LAYERS", "-1")):
+        bad = context.fails(2, *words, env={name: value})
+        assert name in bad.err and value in bad.err and bad.out == "", bad
+    for env in ({"MLXCEL_CACHE_LIMIT": "64M"}, {"MLXCEL_CACHE_LIMIT": "none"}, {"MLXCEL_CPU_ISA": "generic"}, {"MLXCEL_KERNELS": "reference"}):
+        context.ok(*words, env=env)
+
+
+def check_kv_modes(context):
+    model = context.tiny()
+    words = ["run", "-m", model, "-p", "abcdef", "-n", "8", "--ignore-eos"]
+    plain = context.ok(*words)
+    for flags, label in ((["--kv-cache-mode", "int8"], "int8"), (["--kv-bits", "8"], "int8"), (["-ctk", "q8_0", "-ctv", "q8_0"], "int8"),
+                         (["--kv-cache-mode", "turbo4"], "turbo4"), (["--kv-bits", "4", "--turbo-boundary-v", "0"], "turbo4-asym")):
+        out = context.ok(*words, *flags)
+        assert f"KV {label}: applied to" in out.err, (flags, out.err)
+    # With as many boundary layers as there are, nothing is coded; the last layer alone keeps 16 bits by default.
+    assert "applied to 1 of 2" in context.ok(*words, "--kv-cache-mode", "int8").err
+    assert "applied to 2 of 2" in context.ok(*words, "--kv-cache-mode", "int8", "--no-kv-skip-last-layer").err
+    assert context.ok(*words, "--kv-bits", "16").out == plain.out
+    for flags in (["--kv-cache-mode", "int7"], ["--kv-bits", "5"], ["-ctk", "int8", "-ctv", "turbo4"], ["-ctk", "q5_1"]):
+        context.fails(2, *words, *flags)
+
+
+def check_prompt_cache_on_disk(context):
+    model = context.tiny()
+    folder = context.folder / "prompts"
+    words = ["run", "-m", model, "-p", "abcdefgh" * 16, "-n", "4", "--ignore-eos", "--json", "--prompt-cache-dir", folder]
+    first, second = context.json(*words), context.json(*words)
+    assert first["usage"]["cached_tokens"] == 0 and second["usage"]["cached_tokens"] >= 64, (first, second)
+    assert first["text"] == second["text"]
+    # H4 and features.md 3.2: other positions or other weights are another model.
+    other = context.json(*words, "--rope-freq-base", "100")
+    assert other["usage"]["cached_tokens"] == 0, other
+    surgery = context.folder / "cache-surgery.yaml"
+    surgery.write_text("version: 1\noperations:\n  - op: scale\n    pattern: model.layers.0.mlp.down_proj.weight\n    factor: 0.5\n")
+    edited = context.json(*words, "--surgery", surgery)
+    assert edited["usage"]["cached_tokens"] == 0, edited
+    assert context.json(*words)["usage"]["cached_tokens"] >= 64
+
+
+def check_draft_model(context):
+    model = context.tiny()
+    words = ["run", "-m", model, "-p", "abcdef", "-n", "24", "--ignore-eos"]
+    plain = context.ok(*words).out
+    drafted = context.ok(*words, "--draft-model", model, "--draft-max", "3")
+    text, _, line = drafted.out.rstrip("\n").rpartition("\n")
+    assert text + "\n" == plain and line.startswith("[Speculative acceptance] rule="), drafted
+    assert "acceptance_rate=1.000" in line, "a drafter equal to its target is always right"
+    assert context.ok(*words, "-md", model, "--draft-kind", "none").out == plain
+    for flags in (["--draft-kind", "draft"], ["--draft-kind", "dflash", "-md", model], ["--draft-kind", "prompt-lookup", "-md", model],
+                  ["--draft-block-size", "1"], ["--draft-max", "65"]):
+        context.fails(2, *words, *flags)
+    missing = context.fails(1, *words, "-md", "acme/absent", "--offline")
+    assert "acme/absent" in missing.err, missing
+
+
+def write_adapter(context, scale=1.0):
+    import models
+    folder = context.folder / "adapter"
+    if folder.exists():
+        return folder
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"peft_type": "LORA", "r": 4, "lora_alpha": 8, "target_modules": ["q_proj", "o_proj"]}))
+    shapes = {}
+    for layer in range(2):
+        for module in ("q_proj", "o_proj"):
+            name = f"base_model.model.model.layers.{layer}.self_attn.{module}."
+            shapes.update({name + "lora_A.weight": [4, 64], name + "lora_B.weight": [64, 4]})
+    models.write_safetensors(folder / "adapter_model.safetensors", models.random_tensors(shapes, seed=9, dtype="F32"))
+    return folder
+
+
+def check_adapters(context):
+    model, adapter = context.tiny(), write_adapter(context)
+    words = ["run", "-m", model, "-p", "abcdef", "-n", "16", "--ignore-eos", "--quiet"]
+    plain = context.ok(*words).out
+    adapted = context.ok(*words, "--lora", adapter).out
+    assert adapted != plain, "the adapter says something"
+    assert context.ok(*words, "--adapter", adapter).out == adapted == context.ok(*words, "--lora-scaled", f"{adapter}:1").out
+    assert context.ok(*words, "--lora-scaled", f"{adapter}:0").out == plain, "scale 0 adds nothing"
+    context.ok(*words, "--lora", adapter, "--lora-fuse")
+    missing = context.fails(1, *words, "--lora", "/nowhere/adapter")
+    assert "/nowhere/adapter" in missing.err and missing.out == "", missing
+    for flags in (["--lora-scaled", str(adapter)], ["--lora-scaled", f"{adapter}:much"], ["--lora-fuse"], ["--lora", ""]):
+        context.fails(2, *words, *flags)
+
+
 def check_log_goes_to_stderr_only_when_asked(context):
     model = context.scripted()
     assert "engine" not in context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet").err
+    assert "MLXCEL_LOG" in context.fails(2, "run", "-m", model, "-p", "[[stop]]", env={"MLXCEL_LOG": "loud"}).err
     asked = context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet", env={"MLXCEL_LOG": "trace"})
     assert asked.err and asked.out == context.ok("run", "-m", model, "-p", "[[stop]]", "--quiet").out
 

@@ -12,6 +12,8 @@ def check_installed_folder_can_move(context):
         raise Skip("a sanitized build is not what one installs")
     first, second = context.folder / "prefix", context.folder / "moved here"
     subprocess.run(["cmake", "--install", context.build, "--prefix", first], check=True, capture_output=True)
+    unit = (first / "lib/systemd/system/mlxcel.service").read_text()
+    assert f"ExecStart={first}/bin/mlxcel-server " in unit and "@" not in unit, unit
     first.rename(second)
     env = {"PATH": "/usr/bin:/bin", "HOME": str(context.folder / "home")}
     for program in ("mlxcel", "mlxcel-server"):
@@ -26,6 +28,11 @@ def check_installed_folder_can_move(context):
     for name in ("man/man1/mlxcel.1", "man/man1/mlxcel-run.1", "bash-completion/completions/mlxcel",
                  "zsh/vendor-completions/_mlxcel", "fish/vendor_completions.d/mlxcel.fish"):
         assert (share / name).stat().st_size > 200, name
-    unit = (second / "lib/systemd/system/mlxcel.service").read_text()
-    assert "ExecStart=" in unit and "@" not in unit
     shutil.rmtree(second)
+    # As packages do it: the prefix is /usr, whatever the build was configured for.
+    staged = context.folder / "staged"
+    subprocess.run(["cmake", "--install", context.build, "--prefix", "/usr"], check=True, capture_output=True,
+                   env=dict(os.environ, DESTDIR=str(staged)))
+    assert "ExecStart=/usr/bin/mlxcel-server " in (staged / "usr/lib/systemd/system/mlxcel.service").read_text()
+    assert "MLXCEL_SERVE_FLAGS" in (staged / "etc/default/mlxcel").read_text()
+    shutil.rmtree(staged)

@@ -183,6 +183,41 @@ def check_resize(context):
 
 
 
+def check_every_sampling_value_can_be_set(context):
+    with chat(context) as terminal:
+        terminal.expect(">>> ")
+        for key, value in (("top-k", "3"), ("top_p", "0.5"), ("min_p", "0.1"), ("repeat_penalty", "1.1"), ("dry_multiplier", "0.8"),
+                           ("mirostat", "2"), ("samplers", "top_k;temperature"), ("logit_bias", "5-1.5"), ("seed", "42"), ("max_tokens", "7")):
+            terminal.line(f"/set {key} {value}")
+        terminal.line("/show")
+        shown = terminal.expect("max_tokens      7")
+        assert "no such" not in shown and re.search(r"top_k +3\b", shown) and re.search(r"seed +42\b", shown), shown
+        # A value that cannot be leaves the old one.
+        for key, value in (("top_p", "2"), ("mirostat", "9"), ("logit_bias", "99999999+1"), ("max_tokens", "-7")):
+            terminal.line(f"/set {key} {value}")
+            terminal.expect("/set " + key)
+            terminal.expect("/set " + key)
+        terminal.line("/show")
+        assert re.search(r"top_p +0\.5\b", terminal.expect("max_tokens      7"))
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+
+
+def check_thoughts_in_the_chat(context):
+    saved = context.folder / "thought.json"
+    for flags, dim in (([], False), (["--show-reasoning"], True)):
+        with chat(context, *flags) as terminal:
+            terminal.expect(">>> ")
+            terminal.line("[[think]]")
+            terminal.expect("[Generated")
+            assert (b"\x1b[2m" in terminal.bytes) == dim and b"</think>" not in terminal.bytes, terminal.bytes
+            terminal.line(f"/save {saved}")
+            terminal.expect("saved 2")
+            terminal.line("/bye")
+            terminal.wait()
+        assert "think" not in json.loads(saved.read_text())[1]["content"], "a thought is no part of the conversation"
+
+
 def check_colours_only_where_they_belong(context):
     model = context.scripted()
     with chat(context) as terminal:

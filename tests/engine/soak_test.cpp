@@ -271,7 +271,7 @@ TEST_P(Kinds, KvModesToo) {
       EXPECT_TRUE(refused) << error.what();
       EXPECT_EQ(error.param(), "kv-cache-mode");
     }
-    if (!refused) run(mode, mode == "int8" || mode == "turbo4" ? 10 : 6);
+    if (!refused) run(mode, mode.ends_with("asym") ? 4 : 8);
     if (HasFatalFailure()) return;
   }
 }

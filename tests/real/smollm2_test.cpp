@@ -120,6 +120,21 @@ TEST_F(SmolLm2, fast_keeps_the_quality_of_eight_bit_activations) {
   EXPECT_NEAR(found.perplexity, perplexity, 0.02 * perplexity);
 }
 
+TEST_F(SmolLm2, precisions_keep_their_divergence_over_768_tokens) {
+  const Json text = fixture("english_tokens.json");
+  const Rows exact = prose_logits(path_, {.precision = Precision::exact, .kv = mx::float32}, text, 768);
+  ASSERT_EQ(exact.size(), 768u);
+  for (const auto& [precision, limit] :
+       {std::pair{Precision::high, 1e-6}, std::pair{Precision::fast, 3e-3}}) {
+    const Rows rows = prose_logits(path_, {.precision = precision, .kv = mx::float16}, text, 768);
+    const double divergence = mean_divergence(exact, rows);
+    fmt::print("[ measured ] SmolLM2 {}, f16 KV, 768 tokens: mean KL {:.2e}\n", kernels::to_string(precision),
+               divergence);
+    EXPECT_LE(divergence, limit);
+    EXPECT_GT(divergence, 1e-9);  // or the setting has no effect
+  }
+}
+
 TEST_F(SmolLm2, kv_modes_lose_what_their_bits_must) {
   const Json reference = fixture("smollm2_logprobs.json");
   const Rows plain = prose_logits(path_, {}, reference, 300);

@@ -191,6 +191,15 @@ CASES = {
         "oracle": "mlx", "unstack": True,
         "mutants": [{"text_config": {"num_experts_per_tok": 2}}, {"text_config": {"rope_theta": 100.0}}],
     },
+    "kimi_k25-whole": {
+        "config": {"architectures": ["KimiK25ForConditionalGeneration"], "model_type": "kimi_k25", "vocab_size": 97,
+                   "text_config": {**{k: v for k, v in DEEPSEEK_V3.items()
+                                      if k not in ("architectures", "torch_dtype", "q_lora_rank")},
+                                   "model_type": "kimi_k2", "q_lora_rank": None, "n_group": 1, "topk_group": 1,
+                                   "moe_layer_freq": 1, "first_k_dense_replace": 0, "n_shared_experts": 2,
+                                   "num_hidden_layers": 2, "num_nextn_predict_layers": 0}},
+        "oracle": "mlx", "mutants": [{"text_config": {"num_experts_per_tok": 2}}, {"text_config": {"rope_theta": 100.0}}],
+    },
     "kimi_vl-text": {
         "config": {"model_type": "kimi_vl", "vocab_size": 97,
                    "text_config": {**{k: v for k, v in DEEPSEEK_V3.items() if k not in ("architectures", "torch_dtype")},

@@ -29,7 +29,9 @@ def reference(case, config):
 
 def build(case, config):
     _, model, arguments = classes(case, config)
-    return model(arguments.from_dict(settings(case, config)))
+    made = model(arguments.from_dict(settings(case, config)))
+    case.get("prepare", lambda m: None)(made)
+    return made
 
 
 def published_names(case, config):
@@ -59,7 +61,7 @@ def run(case, config, tensors, fill, tokens):
     weights = {}
     for name, values in tensors.items():
         for part, array in fill[name](values).items():
-            weights[part] = mx.array(np.ascontiguousarray(array))
+            weights[part] = mx.array(np.ascontiguousarray(array)).reshape(array.shape)
     if hasattr(model, "sanitize"):
         weights = model.sanitize(weights)
     model.load_weights(list(weights.items()), strict=True)

@@ -50,6 +50,8 @@ const std::vector<Flag>& server_flags();
 void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& words, FlagState& state);
 /// The row's MLXCEL_ variables (and those the offline commands share with the server), where one is set.
 void read_own_variable(const Flag& flag, FlagState& state);
+/// Flags that go together (cache types, drafts, adapters), checked and settled.
+void settle_engine_flags(FlagState& state);
 /// What --lang-bias* amount to, checked.
 void read_language_bias(FlagState& state);
 /// The usual escapes (\n \t \r \\ and quotes), since a shell makes line breaks hard to write.
@@ -76,6 +78,7 @@ void add_router_flags(std::vector<Flag>& flags);
 void add_network_flags(std::vector<Flag>& flags);
 void add_run_flags(std::vector<Flag>& flags);
 void add_load_flags(std::vector<Flag>& flags);
+void add_engine_flags(std::vector<Flag>& flags);
 void add_answer_flags(std::vector<Flag>& flags);
 void add_foreign_flags(std::vector<Flag>& flags);
 

@@ -345,6 +345,7 @@ const std::vector<Flag>& server_flags() {
     add_router_flags(out);
     add_network_flags(out);
     add_run_flags(out);
+    add_engine_flags(out);
     add_load_flags(out);
     add_answer_flags(out);
     add_foreign_flags(out);

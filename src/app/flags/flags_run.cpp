@@ -90,20 +90,9 @@ void add_run_flags(std::vector<Flag>& f) {
                "the same in bytes; wins over --cache-ram", integer(0, INT64_MAX, [](S& s, long long n) {
                  s.serve.prompt_cache_bytes = static_cast<size_t>(n);
                })});
-  f.push_back({"--draft-kind", "LLAMA_ARG_DRAFT_KIND,MLXCEL_DRAFT_KIND", g, Kind::value, "K",
-               "prompt-lookup drafts from what prompt and answer repeat; auto (default) and none: off",
-               word({"auto", "none", "prompt-lookup"},
-                    [](S& s, const auto& v) { s.serve.prompt_lookup = v == "prompt-lookup"; })});
-  f.push_back({"--draft,--draft-n,--draft-max,--spec-draft-n-max",
-               "LLAMA_ARG_SPEC_DRAFT_N_MAX,LLAMA_ARG_DRAFT_MAX", g, Kind::value, "N",
-               "most tokens of a draft; 0: as many as pay",
-               integer(0, 64, [](S& s, long long n) { s.serve.draft_tokens = static_cast<int>(n); })});
   f.push_back({"-n,--predict,--n-predict", "LLAMA_ARG_N_PREDICT", g, Kind::value, "N",
                "default cap on an answer; -1 (default): the window",
                integer(-1, kMany, [](S& s, long long n) { s.serve.service.predict = static_cast<int>(n); })});
-  f.push_back({"--kv-cache-mode", "", g, Kind::value, "MODE",
-               "how keys and values are kept: fp16 (default), or f32 for tests",
-               text([](S& s, const auto& v) { s.serve.model.kv_cache_mode = v; })});
   f.push_back({"-t,--threads", "LLAMA_ARG_THREADS", g, Kind::value, "N",
                "threads of the model; 0 (default): the cores this process may use",
                integer(-1, 4096,

@@ -63,7 +63,7 @@ void read_language_bias(FlagState& state) {
     LanguageBias bias =
         file ? from_file(state.lang_bias_file) : parse_language_bias(state.lang_bias, "--lang-bias");
     check(bias, file ? kFlag : "--lang-bias");
-    state.serve.language_bias = std::move(bias);
+    state.serve.engine.language_bias = std::move(bias);
   } catch (const Error& error) {
     throw UsageError(error.what());
   }

@@ -88,38 +88,59 @@ void join_fives(const Byte* high, const Byte* nibbles, Byte* codes) {
   }
 }
 
-/// The codes of one block: 32 elements, or a super-block of 256.
-void unpack_codes(GgmlType type, const Byte* block, Byte* codes) {
-  Byte loose[256];
+/// The codes of one block of type kType: 32 elements, or a super-block of 256.
+template <GgmlType kType>
+inline void unpack_codes(const Byte* block, Byte* codes) {
+  if constexpr (kType == GgmlType::q4_0) {
+    pack_nibbles(block + 2, codes);
+  } else if constexpr (kType == GgmlType::q4_1) {
+    pack_nibbles(block + 4, codes);
+  } else if constexpr (kType == GgmlType::q8_0) {
+    for (int i = 0; i < 32; ++i) codes[i] = block[2 + i] ^ 0x80;
+  } else {
+    Byte loose[256];
+    if constexpr (kType == GgmlType::q5_0) {
+      join_fives(block + 2, block + 6, loose);
+      pack_fives(loose, codes);
+    } else if constexpr (kType == GgmlType::q5_1) {
+      join_fives(block + 4, block + 8, loose);
+      pack_fives(loose, codes);
+    } else if constexpr (kType == GgmlType::q4_k) {
+      k_codes(kType, block, loose);
+      for (int i = 0; i < 128; ++i) codes[i] = static_cast<Byte>(loose[2 * i] | loose[2 * i + 1] << 4);
+    } else {
+      static_assert(kType == GgmlType::q5_k);
+      k_codes(kType, block, loose);
+      for (int group = 0; group < 8; ++group) pack_fives(loose + 32 * group, codes + 20 * group);
+    }
+  }
+}
+
+/// visit.operator()<type>() for an affine type, so that a loop over blocks asks for it once.
+template <class Visit>
+void with_affine_type(GgmlType type, const Visit& visit) {
   switch (type) {
     case GgmlType::q4_0:
-      return pack_nibbles(block + 2, codes);
+      return visit.template operator()<GgmlType::q4_0>();
     case GgmlType::q4_1:
-      return pack_nibbles(block + 4, codes);
+      return visit.template operator()<GgmlType::q4_1>();
     case GgmlType::q5_0:
-      join_fives(block + 2, block + 6, loose);
-      return pack_fives(loose, codes);
+      return visit.template operator()<GgmlType::q5_0>();
     case GgmlType::q5_1:
-      join_fives(block + 4, block + 8, loose);
-      return pack_fives(loose, codes);
+      return visit.template operator()<GgmlType::q5_1>();
     case GgmlType::q8_0:
-      for (int i = 0; i < 32; ++i) codes[i] = block[2 + i] ^ 0x80;
-      return;
+      return visit.template operator()<GgmlType::q8_0>();
     case GgmlType::q4_k:
-      k_codes(type, block, loose);
-      for (int i = 0; i < 128; ++i) codes[i] = static_cast<Byte>(loose[2 * i] | loose[2 * i + 1] << 4);
-      return;
+      return visit.template operator()<GgmlType::q4_k>();
     case GgmlType::q5_k:
-      k_codes(type, block, loose);
-      for (int group = 0; group < 8; ++group) pack_fives(loose + 32 * group, codes + 20 * group);
-      return;
+      return visit.template operator()<GgmlType::q5_k>();
     default:
       fail(ErrorKind::internal, "not an affine block type");
   }
 }
 
 /// The bias is minus the scale times 2 to this; nothing where the block holds a minimum.
-std::optional<int> zero_point(GgmlType type) {
+constexpr std::optional<int> zero_point(GgmlType type) {
   switch (type) {
     case GgmlType::q4_0:
       return 3;
@@ -133,7 +154,7 @@ std::optional<int> zero_point(GgmlType type) {
 }
 
 /// Scale and bias of one block in f16; false where the bias is beyond f16.
-bool block_sides(GgmlType type, const Byte* block, uint16_t* scale, uint16_t* bias) {
+inline bool block_sides(GgmlType type, const Byte* block, uint16_t* scale, uint16_t* bias) {
   std::memcpy(scale, block, 2);
   const auto power = zero_point(type);
   if (!power) {
@@ -150,7 +171,7 @@ bool block_sides(GgmlType type, const Byte* block, uint16_t* scale, uint16_t* bi
 }
 
 /// The same in f32, for each 32 elements of the block.
-bool block_sides(GgmlType type, const Byte* block, float* scales, float* biases) {
+inline bool block_sides(GgmlType type, const Byte* block, float* scales, float* biases) {
   if (type == GgmlType::q4_k || type == GgmlType::q5_k) {
     k_scales(block, scales, biases);
     return true;
@@ -214,11 +235,14 @@ bool fill_sides(const BlockRows& from, T* scales, T* biases) {
   const GgmlTypeRow& type = *from.tensor.type;
   const int64_t blocks = from.rows.columns / type.elements, step = type.elements / 32;
   std::atomic<bool> fits{true};
-  each_row(from.rows.count, [&](int64_t row) {
-    const Byte* block = from.row(row);
-    for (int64_t i = 0, at = row * blocks * step; i < blocks; ++i, block += type.bytes, at += step)
-      if (!block_sides(type.type, block, scales + at, biases + at))
-        fits.store(false, std::memory_order_relaxed);
+  with_affine_type(type.type, [&]<GgmlType kType>() {
+    each_row(from.rows.count, [&](int64_t row) {
+      const Byte* block = from.row(row);
+      bool all = true;
+      for (int64_t i = 0, at = row * blocks * step; i < blocks; ++i, block += type.bytes, at += step)
+        all &= block_sides(kType, block, scales + at, biases + at);
+      if (!all) fits.store(false, std::memory_order_relaxed);
+    });
   });
   return fits;
 }
@@ -229,11 +253,13 @@ Weight load_affine(const BlockRows& from, const std::string& name, const QuantFo
   const int64_t blocks = from.rows.columns / type.elements, block_codes = type.elements * format.bits / 8;
   array codes = allocated(with_last(shape, from.rows.columns * format.bits / 32), mx::uint32);
   Byte* const to = reinterpret_cast<Byte*>(mutable_bytes(codes));
-  each_row(from.rows.count, [&](int64_t row) {
-    const Byte* block = from.row(row);
-    Byte* at = to + row * blocks * block_codes;
-    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, at += block_codes)
-      unpack_codes(type.type, block, at);
+  with_affine_type(type.type, [&]<GgmlType kType>() {
+    each_row(from.rows.count, [&](int64_t row) {
+      const Byte* block = from.row(row);
+      Byte* at = to + row * blocks * block_codes;
+      for (int64_t i = 0; i < blocks; ++i, block += type.bytes, at += block_codes)
+        unpack_codes<kType>(block, at);
+    });
   });
   const Shape sides = with_last(shape, from.rows.columns / 32);
   if (dtype_of(type.type) == mx::float16) {

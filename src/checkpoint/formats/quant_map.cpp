@@ -21,20 +21,6 @@ std::string_view without_prefixes(std::string_view module) {
   return module;
 }
 
-QuantFormat defaults(QuantMode mode) {
-  switch (mode) {
-    case QuantMode::affine:
-      return {mode, 4, 64};
-    case QuantMode::mxfp4:
-      return {mode, 4, 32};
-    case QuantMode::nvfp4:
-      return {mode, 4, 16};
-    case QuantMode::mxfp8:
-      return {mode, 8, 32};
-  }
-  return {};
-}
-
 QuantFormat read_format(const Config& block, const std::string& field, const QuantFormat& base) {
   QuantFormat format = base;
   if (block.has("mode")) {
@@ -43,7 +29,7 @@ QuantFormat read_format(const Config& block, const std::string& field, const Qua
     if (!mode)
       fail(ErrorKind::bad_checkpoint, "{}: {}.mode: expected affine, mxfp4, nvfp4 or mxfp8, found \"{}\"",
            block.where(), field, text);
-    if (*mode != base.mode) format = defaults(*mode);
+    if (*mode != base.mode) format = default_format(*mode);
   }
   format.bits = block.integer("bits", 1, 32, format.bits);
   format.group_size = block.integer("group_size", 1, 1 << 16, format.group_size);
@@ -68,8 +54,22 @@ std::optional<QuantMode> parse_quant_mode(std::string_view text) {
   return std::nullopt;
 }
 
+QuantFormat default_format(QuantMode mode) {
+  switch (mode) {
+    case QuantMode::affine:
+      return {mode, 4, 64};
+    case QuantMode::mxfp4:
+      return {mode, 4, 32};
+    case QuantMode::nvfp4:
+      return {mode, 4, 16};
+    case QuantMode::mxfp8:
+      return {mode, 8, 32};
+  }
+  return {};
+}
+
 bool supported(const QuantFormat& format) {
-  if (format.mode != QuantMode::affine) return format == defaults(format.mode);
+  if (format.mode != QuantMode::affine) return format == default_format(format.mode);
   const bool bits = (format.bits >= 2 && format.bits <= 6) || format.bits == 8;
   return bits && (format.group_size == 32 || format.group_size == 64 || format.group_size == 128);
 }
@@ -87,23 +87,24 @@ QuantMap QuantMap::from(const Config& config) {
   const char* field = own.empty() ? "quantization_config" : "quantization";
 
   QuantMap map;
-  if (declares_default(block)) map.fallback_ = read_format(block, field, defaults(QuantMode::affine));
+  if (declares_default(block)) map.fallback_ = read_format(block, field, default_format(QuantMode::affine));
   if (!own.empty() && declares_default(foreign) && !foreign.has("quant_method")) {
-    const QuantFormat other = read_format(foreign, "quantization_config", defaults(QuantMode::affine));
+    const QuantFormat other = read_format(foreign, "quantization_config", default_format(QuantMode::affine));
     if (map.fallback_ && other != *map.fallback_)
       fail(ErrorKind::bad_checkpoint, "{}: quantization says {}, quantization_config says {}", config.where(),
            to_string(*map.fallback_), to_string(other));
   }
   const Config nested = config.child("text_config").child("quantization");
   if (declares_default(nested)) {
-    const QuantFormat other = read_format(nested, "text_config.quantization", defaults(QuantMode::affine));
+    const QuantFormat other =
+        read_format(nested, "text_config.quantization", default_format(QuantMode::affine));
     if (map.fallback_ && other != *map.fallback_)
       fail(ErrorKind::bad_checkpoint, "{}: {} says {}, text_config.quantization says {}", config.where(),
            field, to_string(*map.fallback_), to_string(other));
     map.fallback_ = other;
   }
 
-  const QuantFormat base = map.fallback_.value_or(defaults(QuantMode::affine));
+  const QuantFormat base = map.fallback_.value_or(default_format(QuantMode::affine));
   const auto read_modules = [&](const Config& from, const std::string& name) {
     for (const std::string& key : from.keys()) {
       if (from.is_object(key)) {

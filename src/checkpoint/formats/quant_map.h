@@ -36,6 +36,8 @@ class QuantMap {
 
 /// The spelling of a mode, or unknown.
 std::optional<QuantMode> parse_quant_mode(std::string_view text);
+/// What a mode means where nothing else is said.
+QuantFormat default_format(QuantMode mode);
 /// Whether MLX has kernels for the combination.
 bool supported(const QuantFormat& format);
 std::string to_string(const QuantFormat& format);  // "affine4g64", "mxfp4"

@@ -8,12 +8,13 @@
 namespace mlxcel {
 namespace {
 
-/// The probability of `token` under these logits.
-float certainty(std::span<const float> logits, TokenId token) {
-  const float top = *std::max_element(logits.begin(), logits.end());
+/// The probability of `token` under these logits, were `mask` not among them.
+float certainty(std::span<const float> logits, TokenId token, TokenId mask) {
+  const double own = static_cast<double>(logits[static_cast<size_t>(token)]);
   double sum = 0.0;
-  for (const float x : logits) sum += std::exp(static_cast<double>(x - top));
-  return static_cast<float>(std::exp(static_cast<double>(logits[static_cast<size_t>(token)] - top)) / sum);
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (i != static_cast<size_t>(mask)) sum += std::exp(static_cast<double>(logits[i]) - own);
+  return static_cast<float>(1.0 / sum);
 }
 
 }  // namespace
@@ -64,7 +65,7 @@ void Loop::deliver_canvas(Sequence& s, const Piece& piece, const float* logits, 
     if (s.canvas->known(place)) continue;
     const std::span<const float> row(first + static_cast<size_t>(place) * vocab, vocab);
     Draw draw = s.sampler->sample(row, s.tokens, static_cast<int64_t>(s.tokens.size()) + place, {});
-    const float sure = certainty(row, draw.token);
+    const float sure = certainty(row, draw.token, info_.diffusion.mask);
     offers.push_back({place, std::move(draw), sure});
   }
   s.canvas->settle(std::move(offers));

@@ -35,8 +35,7 @@ void Loop::make_drafter() {
     if (!head)
       fail(ErrorKind::unsupported,
            "draft-kind internal-mtp: {} has no block that predicts further here, or the checkpoint came "
-           "without its "
-           "tensors",
+           "without its tensors",
            info_.model_type);
     drafter_ =
         std::make_unique<MtpDrafter>(std::move(head), ModelDrafter::Options{.kv_dtype = store_->kv_dtype(),
@@ -59,8 +58,7 @@ void Loop::make_drafter() {
   if (check.verdict == VerifyCheck::Verdict::declined)
     fail(ErrorKind::unsupported,
          "speculation: {} tokens in one block differ from single steps by {:.3g} in log-probability: this "
-         "model "
-         "cannot verify drafts here",
+         "model cannot verify drafts here",
          block, check.largest);
   speculation_label_ += fmt::format(", up to {} tokens, verify {}", most_drafted(), to_string(check.verdict));
   log::info("engine", "speculative={}", speculation_label_);
@@ -83,10 +81,8 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
   const int fair = std::max(1, room / rows);
   std::vector<DraftAsk> asks;
   std::vector<Piece*> whose;
-  std::vector<uint64_t> present;
   for (Piece& piece : pieces) {
     Sequence& s = *piece.sequence;
-    present.push_back(s.id);
     int most = std::min({fair, s.limit - s.generated - 1, most_drafted()});
     if (room <= 0 || most <= 0) continue;
     if (options_.draft_adaptive) most = s.width.next(dearer, most);
@@ -95,6 +91,8 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
     whose.push_back(&piece);
   }
   if (asks.empty()) return 0;
+  std::vector<uint64_t> present;
+  for (const auto& s : running_) present.push_back(s->id);
   int taken = 0;
   try {
     drafter_->keep_only(present);

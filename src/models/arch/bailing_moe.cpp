@@ -19,7 +19,7 @@ Arch arch_bailing_moe() {
               "first_k_dense_replace": 1, "num_experts": 8, "num_shared_experts": 1, "num_experts_per_tok": 3,
               "moe_intermediate_size": 64, "n_group": 4, "topk_group": 2, "norm_topk_prob": true,
               "score_function": "sigmoid", "moe_router_enable_expert_bias": true, "routed_scaling_factor": 2.5,
-              "norm_head": true, "tie_word_embeddings": false})"};
+              "norm_head": false, "tie_word_embeddings": false})"};
 }
 
 }  // namespace mlxcel

@@ -62,12 +62,12 @@ struct Layer {
   bool first, begins;
 
   array operator()(const array& h, Step& step) const {
-    if (!before_mixer) {
+    if (!before_ffn) {
       const array a = mixer(mixer_norm(h), step, h);
       return ffn(ffn_norm(a), a);
     }
     if (first) blocks->clear();
-    const array read = mixer_norm((*before_mixer)(*blocks, h));
+    const array read = mixer_norm(before_mixer ? (*before_mixer)(*blocks, h) : h);
     if (begins) blocks->push_back(h);
     const array sum = begins ? mixer(read, step) : mixer(read, step, h);
     const array out = ffn(ffn_norm((*before_ffn)(*blocks, sum)), sum);
@@ -77,6 +77,13 @@ struct Layer {
     return mixed;
   }
 };
+
+/// The first layer has nothing to mix; its weights are published all the same.
+std::optional<ResidualMix> nothing_before(const Weights& layer) {
+  for (const char* name : {"self_attention_res_norm.weight", "self_attention_res_proj.weight"})
+    if (layer.has(name)) layer.leave_out(name);
+  return std::nullopt;
+}
 
 /// Layers with a delta memory, counted from one.
 std::vector<bool> delta_layers(const Config& c, int layers) {
@@ -186,7 +193,7 @@ Decoder build(const Config& outer, const Weights& w) {
                  .mixer = mixer(i, layer / "self_attn"),
                  .ffn_norm = norm(layer, "post_attention_layernorm"),
                  .ffn = ffn(i, layer / "mlp"),
-                 .before_mixer = mix(layer, "self_attention_res"),
+                 .before_mixer = i == 0 ? nothing_before(layer) : mix(layer, "self_attention_res"),
                  .before_ffn = mix(layer, "mlp_res"),
                  .last = i == d.layers - 1 ? mix(w / "model", "output_attn_res") : std::nullopt,
                  .blocks = blocks,

@@ -5,6 +5,7 @@
 #include "api/json_node.h"
 #include "api/llama/completion.h"
 #include "api/openai/chat.h"
+#include "base/log.h"
 #include "server/chat_job.h"
 #include "server/model_pool.h"
 
@@ -64,6 +65,7 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
     settings.n_predict = options.predict;
     settings.stop = options.reverse_prompts;
     settings.kv_mode = engine->kv_label();
+    for (const AdapterInfo& one : engine->adapters()) settings.adapters.emplace_back(one.id, one.scale);
     out.key("default_generation_settings").begin_object().key("params");
     llama::print_settings(out, settings);
     out.field("n_ctx", engine->context()).end_object();
@@ -202,6 +204,63 @@ void refuse_route(Router& router, const char* method, const char* path, int stat
              [status, type, text](const auto&) { throw Refusal({status, type, text, std::nullopt}); });
 }
 
+void adapters(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  JsonWriter out;
+  out.begin_array();
+  for (const AdapterInfo& one : service.engine_or_refuse()->adapters())
+    out.begin_object()
+        .field("id", one.id)
+        .field("path", one.path)
+        .field("scale", one.scale)
+        .field("task_name", "")
+        .field("prompt_prefix", "")
+        .end_object();
+  out.end_array();
+  exchange->respond(json(out.take()));
+}
+
+void scale_adapters(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto engine = service.engine_or_refuse();
+  if (engine->adapters_fused())
+    refuse(501, "not_supported_error", "adapters are fused into the weights (--lora-fuse): scales are fixed");
+  std::vector<AdapterScale> scales;
+  for (const auto& [id, scale] : openai::parse_adapter_list(JsonNode::parse(exchange->request().body)))
+    scales.push_back({id, scale});
+  for (const int id : engine->set_adapter_scales(scales))
+    log::warn("server", "/lora-adapters: adapter {} is not loaded: ignored", id);
+  exchange->respond(json(R"({"success":true})"));
+}
+
+// What drafts, whether blocks are exact, and how it fares. Drafting here is always asked for, and a row whose
+// drafts do not pay goes on without them by itself.
+void draft_policy(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto engine = service.engine();
+  const std::string kind = engine ? engine->draft_kind() : "";
+  const EngineStats stats = engine ? engine->stats() : EngineStats{};
+  JsonWriter out;
+  out.begin_object().field("schema_version", 1);
+  out.field("state", kind.empty() ? "unavailable" : "forced");
+  out.field("reason", !engine ? "worker_not_ready" : kind.empty() ? "no_mtp_dispatch" : "asked_for");
+  if (const std::string label = engine ? engine->speculation_label() : ""; !kind.empty())
+    out.field("verdict", label.ends_with("verify exact") ? "exact" : "within tolerance");
+  else
+    out.key("verdict").null();
+  out.field("mtp_enabled", !kind.empty()).field("target", service.options().model_id);
+  if (kind.empty())
+    out.key("drafter").null();
+  else
+    out.field("drafter", kind);
+  out.field("hardware", "Unknown-0c").key("block_size").null();
+  if (stats.drafted == 0)
+    out.key("acceptance_rate").null();
+  else
+    out.field("acceptance_rate", static_cast<double>(stats.accepted) / static_cast<double>(stats.drafted));
+  out.field("samples", stats.draft_rounds).field("samples_required", 4);
+  out.field("samples_remaining", stats.draft_rounds < 4 ? 4 - static_cast<int>(stats.draft_rounds) : 0);
+  out.key("decline_detail").null().end_object();
+  exchange->respond(json(out.take()));
+}
+
 }  // namespace
 
 void add_native_routes(Router& router) {
@@ -220,33 +279,11 @@ void add_native_routes(Router& router) {
   router.add("GET", "/v1/cache/stats", [&service](const auto& exchange) { cache_stats(service, exchange); });
   router.add("POST", "/v1/cache/reset", [&service](const auto& exchange) { cache_reset(service, exchange); });
   router.add("GET", "/slots", [&service](const auto& exchange) { slots(service, exchange); });
-  router.add("GET", "/lora-adapters", [](const auto& exchange) { exchange->respond(json("[]")); });
-  router.add("POST", "/lora-adapters", [](const auto& exchange) {
-    const auto body = JsonNode::parse(exchange->request().body);
-    if (body.kind() != JsonKind::array) body.wrong("an array of {id, scale}");
-    exchange->respond(json(R"({"success":true})"));
-  });
-  router.add("GET", "/v1/internal/mtp-policy", [&service](const auto& exchange) {
-    JsonWriter out;
-    out.begin_object()
-        .field("schema_version", 1)
-        .field("state", "unavailable")
-        .field("reason", "no_mtp_dispatch");
-    out.key("verdict")
-        .null()
-        .field("mtp_enabled", false)
-        .field("target", service.options().model_id)
-        .key("drafter")
-        .null();
-    out.field("hardware", "Unknown-0c")
-        .key("block_size")
-        .null()
-        .key("acceptance_rate")
-        .null()
-        .field("samples", 0);
-    out.field("samples_required", 4).field("samples_remaining", 4).key("decline_detail").null().end_object();
-    exchange->respond(json(out.take()));
-  });
+  router.add("GET", "/lora-adapters", [&service](const auto& exchange) { adapters(service, exchange); });
+  router.add("POST", "/lora-adapters",
+             [&service](const auto& exchange) { scale_adapters(service, exchange); });
+  router.add("GET", "/v1/internal/mtp-policy",
+             [&service](const auto& exchange) { draft_policy(service, exchange); });
   refuse_route(router, "POST", "/slots/{id}", 501, "not_supported_error",
                "slots are neither saved nor restored yet");
   for (const char* method : {"GET", "POST"}) {
