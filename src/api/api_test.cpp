@@ -8,6 +8,7 @@
 #include "api/error.h"
 #include "api/json_node.h"
 #include "api/json_writer.h"
+#include "api/llama/rerank.h"
 #include "api/sse.h"
 #include "api/tools.h"
 #include "api/utf8.h"
@@ -216,6 +217,51 @@ TEST(Tools, ArgumentsThatWereCutAreClosed) {
   EXPECT_EQ(whole_arguments(R"({"a":12)"), R"({"a":12})");
   EXPECT_EQ(whole_arguments(""), "{}");
   EXPECT_EQ(whole_arguments("oops"), "{}");
+}
+
+TEST(Tools, NullContentsBecomeText) {
+  EXPECT_EQ(with_text_contents(R"([{"role":"user","content":"a"}])"), "");
+  EXPECT_EQ(with_text_contents(
+                R"([{"role":"user","content":"a"},{"role":"assistant","content":null,"tool_calls":[]}])"),
+            R"([{"role":"user","content":"a"},{"role":"assistant","content":"","tool_calls":[]}])");
+}
+
+std::string rerank_refusal(const std::string& body) {
+  try {
+    llama::parse_rerank(body);
+  } catch (const Refusal& refusal) {
+    return std::to_string(refusal.error().status);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Rerank, BothDialects) {
+  const auto jina = llama::parse_rerank(
+      R"({"query": "q", "documents": ["a", {"text": "b"}, "c"], "top_n": 2, "return_documents": true, "odd": 1})");
+  EXPECT_EQ(jina.documents, (std::vector<std::string>{"a", "b", "c"}));
+  EXPECT_EQ(jina.ignored, std::vector<std::string>{"odd"});
+  EXPECT_EQ(llama::print_rerank(jina, {0.25, 0.5, 0.5}, 7, "m"),
+            R"({"model":"m","object":"list","usage":{"prompt_tokens":7,"total_tokens":7},"results":[)"
+            R"({"index":1,"relevance_score":0.5,"document":{"text":"b"}},)"
+            R"({"index":2,"relevance_score":0.5,"document":{"text":"c"}}]})");
+  const auto tei =
+      llama::parse_rerank(R"({"query": {"text": "q"}, "texts": ["a", "b"], "return_text": true})");
+  EXPECT_TRUE(tei.tei);
+  EXPECT_EQ(llama::print_rerank(tei, {0.25, 0.75}, 7, "m"),
+            R"([{"index":1,"score":0.75,"text":"b"},{"index":0,"score":0.25,"text":"a"}])");
+}
+
+TEST(Rerank, SaysWhatIsMissing) {
+  EXPECT_EQ(rerank_refusal(R"({"documents": ["a"]})"), "\"query\" must be provided");
+  EXPECT_EQ(rerank_refusal(R"({"query": 5, "documents": ["a"]})"), "\"query\" must be a string");
+  for (const char* bad : {R"({"query": "q"})", R"({"query": "q", "documents": []})",
+                          R"({"query": "q", "documents": "a"})", R"({"query": "q", "documents": [5]})"})
+    EXPECT_EQ(rerank_refusal(bad), "\"documents\" must be a non-empty string array") << bad;
+  EXPECT_NE(rerank_refusal(R"({"query": "q", "documents": ["a"], "top_n": 0})").find("top_n"),
+            std::string::npos);
+  EXPECT_EQ(rerank_refusal(R"({"query": "q", "documents": [{"text": "a", "image": "x"}]})"), "501");
 }
 
 }  // namespace

@@ -147,6 +147,24 @@ void settle_tools(ChatSpec& spec, const std::string& choice_path) {
   spec.tool_names = {spec.named_tool};
 }
 
+std::string with_text_contents(const std::string& messages_json) {
+  JsonWriter out;
+  out.begin_array();
+  bool any = false;
+  for (const auto& message : JsonNode::parse(messages_json).items()) {
+    out.begin_object();
+    for (const auto& [name, value] : message.members()) {
+      const bool empty = name == "content" && value.kind() == JsonKind::null;
+      any = any || empty;
+      out.key(name);
+      empty ? out.value("") : out.raw(value.dump());
+    }
+    out.end_object();
+  }
+  out.end_array();
+  return any ? out.take() : std::string();
+}
+
 std::string whole_arguments(const std::string& arguments) {
   try {
     JsonNode::parse(arguments);

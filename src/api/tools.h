@@ -30,6 +30,8 @@ std::string with_tool_instruction(const std::string& messages_json, const std::s
 /// For a template that refuses or drops system turns in mid-conversation: each goes into the user turn after
 /// it.
 std::string with_folded_system(const std::string& messages_json);
+/// For a template that cannot take a turn without text: null contents as "". Empty where there is none.
+std::string with_text_contents(const std::string& messages_json);
 /// The contents of system turns that come after another turn.
 std::vector<std::string> late_system_texts(const std::string& messages_json);
 

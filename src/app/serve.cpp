@@ -10,6 +10,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <memory>
+#include <utility>
 
 #include "app/estimate.h"
 #include "app/log_json.h"
@@ -82,8 +83,7 @@ class Banner {
 
 void warn_open(const ServeFlags& flags, const Banner& banner) {
   const auto& host = flags.transport.host;
-  const bool local = host == "127.0.0.1" || host == "localhost" || host == "::1" || host.ends_with(".sock");
-  if (!local && flags.service.access.keys.empty()) {
+  if (!only_local(host) && flags.service.access.keys.empty()) {
     banner.line(fmt::format("warning: {} can be reached from other machines and no --api-key is set", host));
   }
 }
@@ -94,15 +94,29 @@ void introduce(const Banner& banner, const ServeFlags& flags, const Engine& engi
   for (const auto& warning : engine.warnings()) banner.line(fmt::format("warning: {}", warning));
   banner.line(fmt::format("model: {} ({}, {}, {:.1f}M parameters)", flags.service.model_id, info.model_type,
                           info.weights_label, static_cast<double>(info.parameters) / 1e6));
+  if (info.encoder && (info.labels > 0 || flags.service.reranking_only)) {
+    banner.line(fmt::format("reranking: up to {} tokens a document with its query", engine.max_input()));
+    return;
+  }
   if (info.encoder) {
     banner.line(fmt::format("embeddings: {} dimensions, up to {} tokens", info.hidden, engine.max_input()));
     return;
   }
   banner.line(fmt::format("KV cache: {}", engine.kv_label()));
+  if (!engine.draft_kind().empty()) banner.line(fmt::format("speculation: {}", engine.speculation_label()));
+  for (const auto& adapter : engine.adapters())
+    banner.line(fmt::format("adapter {}: {} ({}, rank {}, scale {:g})", adapter.id, adapter.path,
+                            adapter.format, adapter.rank, adapter.scale));
   banner.line(fmt::format("slots: {}, window {} tokens each", flags.parallel, engine.context()));
   if (!engine.chat_template() && flags.service.chat_template.empty()) {
     banner.line("chat template: none; /v1/chat/completions will refuse, /v1/completions serves");
   }
+}
+
+PresetFile preset_file(const ServeFlags& flags) {
+  const std::string& path = flags.router.preset;
+  if (path.empty()) return {};
+  return read_presets(text_file(path, "--models-preset", size_t{1} << 20), path);
 }
 
 /// One model, loaded for good or until nobody asks for it any more.
@@ -138,8 +152,16 @@ void serve_several(const ServeFlags& flags, const PresetFile& presets, const Ban
   options.max_loaded = flags.router.most;
   options.autoload = flags.router.autoload;
   options.stop_seconds = presets.stop_seconds;
-  pool =
-      std::make_unique<ModelPool>(service, options, [flags, presets] { return find_models(flags, presets); });
+  pool = std::make_unique<ModelPool>(service, options, [flags, presets = presets, first = true]() mutable {
+    if (!std::exchange(first, false) && !flags.router.preset.empty()) {
+      try {
+        presets = preset_file(flags);
+      } catch (const UsageError& error) {
+        fail_param("reload", "{}", error.what());
+      }
+    }
+    return find_models(flags, presets);
+  });
   banner.line(fmt::format("router: {} models, {} at once", pool->models().size(),
                           options.max_loaded == 0 ? "any number" : std::to_string(options.max_loaded)));
   service.set_state(Service::State::ready);
@@ -153,9 +175,7 @@ int serve_command(int argc, char** argv, const char* program) {
   PresetFile presets;
   if (flags.several) {
     engine_options(flags.model);  // threads and precision are the process's
-    if (!flags.router.preset.empty())
-      presets = read_presets(text_file(flags.router.preset, "--models-preset", size_t{1} << 20),
-                             flags.router.preset);
+    presets = preset_file(flags);
     flags.service.model_id = "router";
   } else {
     surgery_edit(flags.model);  // a bad file ends here
@@ -181,7 +201,11 @@ int serve_command(int argc, char** argv, const char* program) {
   // threads.
   Service service(flags.service);
   Router router(service);
-  add_all_routes(router);
+  try {
+    add_all_routes(router);
+  } catch (const Error& error) {
+    throw UsageError(error.what());  // a path from the environment that is taken
+  }
   Server server(router, flags.transport);
   std::unique_ptr<ModelPool> pool;
   server.on_signal([&service] {

@@ -99,12 +99,22 @@ PoolModel pool_model(const ServeFlags& flags, const std::string& id, const std::
 
 }  // namespace
 
+std::filesystem::path drafter_of(const ServeFlags& flags) {
+  if (flags.draft.model.empty()) return {};
+  ModelFlags drafter = flags.model;
+  drafter.model = flags.draft.model;
+  drafter.revision.clear();
+  drafter.hf_file.clear();
+  return resolve(drafter);
+}
+
 EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
   EngineOptions options;
   if (fresh) {
     options = engine_options(flags);
   } else {
     options = flags.engine;
+    options.draft_model = drafter_of(flags);
     options.context = flags.model.context;
     options.prefill_chunk = flags.model.prefill_chunk;
     options.kv_cache_mode = flags.model.kv_cache_mode;
@@ -115,6 +125,7 @@ EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
   options.max_token_gap_ms = flags.max_token_gap;
   options.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
   options.pooling = flags.pooling;
+  options.reranker = flags.service.reranking_only;
   options.max_per_key = static_cast<size_t>(flags.max_per_key);
   options.keys = std::max<size_t>(1, flags.service.access.keys.size());
   options.prompt_cache = flags.prompt_cache;
@@ -164,7 +175,8 @@ PresetFile read_presets(const std::string& text, const std::string& path) {
       continue;
     }
     if (key == "dedup-cache-models") {
-      yes(value, where);  // names are unique here in any case
+      const bool on = yes(value, where);
+      (section.empty() || section == "*" ? out.dedup : out.models.back().dedup) = on;
       continue;
     }
     if (section.empty()) throw UsageError(fmt::format("{}: {} stands before the first section", where, key));
@@ -195,7 +207,7 @@ PresetFile read_presets(const std::string& text, const std::string& path) {
 std::vector<PoolModel> find_models(const ServeFlags& flags, const PresetFile& presets) {
   struct Found {
     std::string model, source;
-    bool removable = false;
+    bool removable = false, hidden = false;
   };
   std::map<std::string, Found> found;
   std::error_code error;
@@ -223,6 +235,11 @@ std::vector<PoolModel> find_models(const ServeFlags& flags, const PresetFile& pr
     auto& entry = found[preset.name];
     if (!preset.model.empty()) entry = {preset.model, "preset"};
     if (entry.model.empty()) entry = {preset.name, "preset"};
+    if (!presets.dedup && !preset.dedup) continue;
+    for (auto& [id, other] : found) {
+      const bool same = id == preset.model || id.starts_with(preset.model + ":");
+      if (same && !preset.model.empty() && other.source == "cache") other.hidden = true;
+    }
   }
   for (const auto& [id, entry] : found) {
     auto words = presets.common;
@@ -232,6 +249,7 @@ std::vector<PoolModel> find_models(const ServeFlags& flags, const PresetFile& pr
     try {
       PoolModel model = pool_model(flags, id, entry.model, words, entry.source);
       model.removable = entry.removable;
+      model.hidden = entry.hidden;
       model.load_on_startup = preset != own.end() && preset->second->load_on_startup;
       out.push_back(std::move(model));
     } catch (const UsageError&) {

@@ -18,14 +18,19 @@ struct Preset {
   std::string model;  // empty: the model of that name, or a reference
   std::vector<std::string> words;
   bool load_on_startup = false;
+  bool dedup = false;  // its model's own entry of the store is not listed
 };
 struct PresetFile {
   std::vector<std::string> common;  // of [*]
   std::vector<Preset> models;
   double stop_seconds = 10;
+  bool dedup = false;
 };
 /// UsageError naming the line.
 PresetFile read_presets(const std::string& text, const std::string& path);
+
+/// The drafter's folder or file, fetched where it is not here; empty: none was asked for.
+std::filesystem::path drafter_of(const ServeFlags& flags);
 
 /// The engine's options: `fresh` also sets what is the process's (threads, precision).
 EngineOptions server_engine_options(const ServeFlags& flags, bool fresh = true);

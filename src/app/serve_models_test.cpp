@@ -57,6 +57,14 @@ TEST(Presets, WhatIsNotAKeyIsRefusedWithItsLine) {
   EXPECT_NE(refusal("[*]\nmodel = x\n").find("belongs to one model"), std::string::npos);
 }
 
+TEST(Presets, DedupBelongsToOneModelOrToAll) {
+  const auto own = read_presets("[a]\nmodel = x/y\ndedup-cache-models = 1\n[b]\nmodel = x/z\n", "p.ini");
+  EXPECT_FALSE(own.dedup);
+  EXPECT_TRUE(own.models[0].dedup);
+  EXPECT_FALSE(own.models[1].dedup);
+  EXPECT_TRUE(read_presets("[*]\ndedup-cache-models = true\n", "p.ini").dedup);
+}
+
 TEST(Presets, ModelsOfAFolderAndTheirFlags) {
   namespace fs = std::filesystem;
   const fs::path root = fs::temp_directory_path() / "mlxcel-find-models";

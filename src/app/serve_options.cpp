@@ -256,10 +256,6 @@ bool answered_at_once(const FlagState& state, const std::string& program) {
   return state.help || state.version || state.markdown || state.completion || state.cache_list;
 }
 
-bool is_loopback(const std::string& host) {
-  return host == "localhost" || host == "::1" || host.starts_with("127.");
-}
-
 }  // namespace
 
 void merge_variables(ServeFlags& flags) {
@@ -275,6 +271,30 @@ void merge_variables(ServeFlags& flags) {
 
 namespace {
 
+/// Vertex AI tells a container its port and routes in the environment.
+void read_vertex(ServeFlags& flags) {
+  auto variable = [](const char* name) {
+    const char* text = std::getenv(name);
+    return std::string(text ? text : "");
+  };
+  if (variable("AIP_MODE") != "PREDICTION") return;
+  auto route = [&](const char* name, const char* usual) {
+    std::string path = variable(name);
+    if (path.empty()) path = usual;
+    const bool plain =
+        path.empty() || (path.starts_with('/') && path.find_first_of(" ?#%{}") == std::string::npos);
+    if (!plain) throw UsageError(fmt::format("{} {}: expected a plain path such as /predict", name, path));
+    return path;
+  };
+  flags.service.vertex = {route("AIP_PREDICT_ROUTE", "/predict"), route("AIP_HEALTH_ROUTE", "")};
+  if (flags.service.vertex.health == "/health") flags.service.vertex.health.clear();  // it is there
+  const std::string port = variable("AIP_HTTP_PORT").empty() ? "8080" : variable("AIP_HTTP_PORT");
+  const bool number = port.size() < 6 && port.find_first_not_of("0123456789") == std::string::npos;
+  if (!number || std::stoi(port) > 65535)
+    throw UsageError(fmt::format("AIP_HTTP_PORT {}: expected a port", port));
+  flags.transport.port = std::stoi(port);
+}
+
 /// What was read, checked and put where it belongs.
 ServeFlags settled(FlagState& raw) {
   ServeFlags& flags = raw.serve;
@@ -284,11 +304,12 @@ ServeFlags settled(FlagState& raw) {
   merge_variables(flags);
   collect_keys(flags, raw);
   finish_identity(flags, raw);
-  flags.service.access.check_host = is_loopback(flags.transport.host) && flags.service.access.keys.empty();
+  flags.service.access.check_host = !flags.transport.host.ends_with(".sock") &&
+                                    only_local(flags.transport.host) && flags.service.access.keys.empty();
   flags.notes = raw.notes;
   auto& service = flags.service;
   const auto& host = flags.transport.host;
-  if (service.settings && service.access.keys.empty() && !is_loopback(host) && !host.ends_with(".sock"))
+  if (service.settings && service.access.keys.empty() && !only_local(host))
     throw UsageError(fmt::format("--settings: {} can be reached from other machines; set --api-key", host));
   service.reverse_prompts = raw.reverse_prompts;
   if (raw.escapes) {
@@ -315,12 +336,20 @@ ServeFlags settled(FlagState& raw) {
 
 }  // namespace
 
+bool only_local(const std::string& hosts) {
+  const auto all = split_commas(hosts);
+  return std::all_of(all.begin(), all.end(), [](const std::string& host) {
+    return host == "localhost" || host == "::1" || host.starts_with("127.") || host.ends_with(".sock");
+  });
+}
+
 ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) {
   FlagState raw;
   const std::vector<std::string> words(argv + 1, argv + argc);
   read_flags(server_flags(), words, raw);
   if (answered_at_once(raw, program)) throw CLI::CallForHelp();
   ServeFlags out = settled(raw);
+  read_vertex(out);
   out.words = words;
   return out;
 }

@@ -65,4 +65,7 @@ ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program);
 ServeFlags model_serve_flags(const std::vector<std::string>& words, const std::vector<std::string>& preset,
                              const std::string& model, const std::string& id);
 
+/// Whether nobody on another machine can reach any of these addresses (--host).
+bool only_local(const std::string& hosts);
+
 }  // namespace mlxcel::app

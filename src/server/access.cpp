@@ -182,7 +182,7 @@ void Access::add_cors(const HttpRequest& request, HttpResponse& response) const 
 
 HttpResponse Access::preflight(const HttpRequest& request, const std::string& allow) const {
   HttpResponse out;
-  out.status = 204;
+  out.status = 200;  // as llama-server's
   out.content_type.clear();
   if (!allow.empty()) out.headers.emplace_back("Allow", allow);
   if (request.header("access-control-request-method").empty()) return out;

@@ -134,13 +134,29 @@ ThoughtMode thought_mode(const std::string& word) {
   return word == "deepseek-legacy" ? ThoughtMode::both : ThoughtMode::split;
 }
 
+/// A turn of nothing but calls has no content: some templates ask for that, others add it to a text.
+Prompt render_calls(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input) {
+  try {
+    return prepare_chat(tokenizer, chat_template, input);
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::invalid_request) throw;
+    input.messages_json = with_text_contents(input.messages_json);
+    if (input.messages_json.empty()) throw;
+    try {
+      return prepare_chat(tokenizer, chat_template, input);
+    } catch (const Error&) {
+    }
+    throw;  // the first complaint is about what was sent
+  }
+}
+
 /// Some templates take a system turn only at the head, or leave a later one out: then it goes into a user
 /// turn.
 Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input) {
   const auto late = late_system_texts(input.messages_json);
-  if (late.empty()) return prepare_chat(tokenizer, chat_template, input);
+  if (late.empty()) return render_calls(tokenizer, chat_template, input);
   try {
-    Prompt prompt = prepare_chat(tokenizer, chat_template, input);
+    Prompt prompt = render_calls(tokenizer, chat_template, input);
     const bool kept = std::all_of(late.begin(), late.end(), [&](const auto& text) {
       return prompt.text.find(text) != std::string::npos;
     });
@@ -149,7 +165,7 @@ Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, Tem
     if (error.kind() != ErrorKind::invalid_request) throw;
   }
   input.messages_json = with_folded_system(input.messages_json);
-  return prepare_chat(tokenizer, chat_template, input);
+  return render_calls(tokenizer, chat_template, input);
 }
 
 /// The mark that ends a thought which the prompt has opened.

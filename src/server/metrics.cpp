@@ -129,6 +129,8 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
       return seconds > 0 ? static_cast<double>(now - before) / seconds : 0.0;
     };
     scalar(out, "llamacpp:prompt_tokens_total", "Prompt tokens processed.", "counter", stats->prompt_tokens);
+    scalar(out, "llamacpp:prompt_tokens_cached_total", "Prompt tokens that a kept prefix spared.", "counter",
+           stats->cache_tokens_reused);
     scalar(out, "llamacpp:prompt_seconds_total", "Seconds spent on prompts.", "counter",
            stats->prompt_seconds);
     scalar(out, "llamacpp:tokens_predicted_total", "Tokens generated.", "counter", stats->generated_tokens);

@@ -52,8 +52,12 @@ bool is_front_route(const std::string& route) {
 
 /// What a sleeping model answers without waking.
 bool is_sleepers_route(const std::string& route, const std::string& method) {
-  static const std::set<std::string> kRoutes = {"/tokenize", "/detokenize", "/slots", "/v1/cache/stats",
-                                                "/lora-adapters"};
+  static const std::set<std::string> kRoutes = {
+      "/tokenize",
+      "/detokenize",
+      "/slots",
+      "/v1/cache/stats",
+  };
   return is_front_route(route) || route == "/metrics" || route == "/props" ||
          (kRoutes.contains(route) && method != "DELETE");
 }
@@ -96,9 +100,8 @@ void ModelPool::rescan() {
     if (!seen.insert(id).second) continue;
     auto& entry = entries_[id];
     if (entry) {
-      const bool same = entry->model.options.model_path == model.options.model_path;
-      if (same || entry->status != Status::unloaded) continue;
-      retired_.push_back(entry);
+      if (entry->status != Status::unloaded) continue;
+      retired_.push_back(entry);  // its flags may have changed
     }
     entry = std::make_shared<Entry>();
     entry->idle_seconds = model.idle_seconds;
@@ -148,6 +151,7 @@ ModelPool::View ModelPool::view(const Entry& entry) const {
   out.aliases = entry.model.options.aliases;
   out.tags = entry.model.options.tags;
   out.removable = entry.model.removable;
+  out.hidden = entry.model.hidden;
   out.failed = !entry.error.empty();
   out.error = entry.error;
   out.service = entry.service.get();
@@ -207,6 +211,8 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   std::string name;
   if (!options_.single) {
     if (is_front_route(route)) return false;
+    const VertexRoutes& vertex = front_.options().vertex;
+    if (!vertex.predict.empty() && (route == vertex.predict || route == vertex.health)) return false;
     // /props and /metrics without a model speak of the router.
     name = wanted_model(request);
     if (name.empty() && request.method != "POST" && (route == "/props" || route == "/metrics")) return false;
@@ -224,7 +230,10 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   }
   const Router* router = entry->router.get();
   const bool asleep = entry->status == Status::unloaded && entry->slept;
-  if (options_.single && (is_front_route(route) || (asleep && is_sleepers_route(route, request.method)))) {
+  // Looking at a model neither wakes it nor keeps it awake.
+  const bool looks = is_sleepers_route(route, request.method) &&
+                     (entry->status == Status::loaded || (asleep && options_.single));
+  if (looks || (options_.single && is_front_route(route))) {
     lock.unlock();
     router->handle(exchange);
     return true;
@@ -238,7 +247,7 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   if (!autoload && !options_.single && entry->status == Status::unloaded)
     refuse_param(400, "invalid_request_error", "model", "model \"{}\" is not loaded", name.substr(0, 200));
   const auto left = std::make_shared<bool>(false);
-  entry->waiters.push_back({exchange, left});
+  entry->waiters.push_back({exchange, left, std::move(request.body)});
   if (entry->status == Status::unloading)
     entry->wanted = true;
   else
@@ -332,9 +341,11 @@ void ModelPool::wake_waiters(const EntryPtr& entry, std::exception_ptr failure) 
       continue;
     }
     auto held = lease(entry);
-    exchange->post([exchange, held = std::move(held), router = entry->router.get(), left = waiter.left] {
+    exchange->post([exchange, held = std::move(held), router = entry->router.get(), left = waiter.left,
+                    body = std::move(waiter.body)] {
       if (*left) return;
       exchange->request().lease = held;
+      exchange->request().body = body;
       router->handle(exchange);
     });
   }

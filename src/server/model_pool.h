@@ -26,6 +26,7 @@ struct PoolModel {
   ServiceOptions options;  // model_id, aliases, tags, model_path; defaults of its requests
   std::string source;      // cache, models_dir, preset, single
   bool removable = false, load_on_startup = false;
+  bool hidden = false;       // served, but not listed
   double idle_seconds = -1;  // let go after that long without a request; negative: never
   std::function<std::shared_ptr<Engine>()> load;
   std::shared_ptr<Engine> engine = nullptr;  // loaded already
@@ -53,7 +54,7 @@ class ModelPool {
   struct View {
     std::string id, source, path, status, error;  // status: unloaded, loading, loaded, sleeping
     std::vector<std::string> aliases, tags;
-    bool removable = false, failed = false;
+    bool removable = false, failed = false, hidden = false;
     const Service* service = nullptr;  // lives as long as the pool
   };
   std::vector<View> models() const;
@@ -79,6 +80,7 @@ class ModelPool {
   struct Waiter {
     std::shared_ptr<Exchange> exchange;
     std::shared_ptr<bool> left;  // the client has gone
+    std::string body;            // the connection forgets it once the request was handed over
   };
   struct Entry {
     PoolModel model;

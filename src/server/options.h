@@ -38,7 +38,7 @@ struct StoreLimits {
 };
 
 struct TransportOptions {
-  std::string host = "127.0.0.1";  // ends in .sock: a Unix socket
+  std::string host = "127.0.0.1";  // several: commas between them; ends in .sock: a Unix socket
   int port = 8080;                 // 0: a free one
   bool reuse_port = false;
   int threads = -1;                         // -1: automatic
@@ -73,13 +73,19 @@ struct SamplingFlags {
   bool ignore_eos = false;
 };
 
+/// Of Vertex AI (AIP_MODE=PREDICTION); no predict route: off.
+struct VertexRoutes {
+  std::string predict, health;
+};
+
 struct ServiceOptions {
   std::string model_id;              // what `model` says in answers
   std::vector<std::string> aliases;  // accepted as well
   std::vector<std::string> tags;
   std::string api_prefix;
-  std::string store_root;     // of models on disk, for lists; empty: the usual place
-  std::string mlx_version;    // for metrics
+  std::string store_root;   // of models on disk, for lists; empty: the usual place
+  std::string mlx_version;  // for metrics
+  VertexRoutes vertex;
   std::string otlp_endpoint;  // where spans go; empty: nowhere
   SamplingFlags sampling;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings

@@ -253,7 +253,7 @@ TEST(Router, AdmitsAndRefuses) {
   EXPECT_EQ(status("GET", "/nothing", {}), 401);
   EXPECT_EQ(status("GET", "/nothing", key), 404);
   EXPECT_EQ(status("PUT", "/v1/chat/completions", key), 405);
-  EXPECT_EQ(status("OPTIONS", "/v1/chat/completions", {}), 204);
+  EXPECT_EQ(status("OPTIONS", "/v1/chat/completions", {}), 200);
   EXPECT_EQ(status("POST", "/v1/completions", {{"x-api-key", "secret"}, {"content-type", "text/plain"}}),
             415);
   EXPECT_EQ(status("POST", "/v1/completions",

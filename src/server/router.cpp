@@ -246,6 +246,8 @@ void add_all_routes(Router& router) {
   add_response_routes(router);
   add_stream_routes(router);
   add_setting_routes(router);
+  add_rerank_routes(router);
+  add_vertex_routes(router, router.service().options().vertex);
 }
 
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names) {

@@ -77,6 +77,9 @@ void add_native_completion_routes(Router& router);
 void add_response_routes(Router& router);
 void add_stream_routes(Router& router);
 void add_setting_routes(Router& router);
+void add_rerank_routes(Router& router);
+/// After all others, since instances name them. invalid_request where a path is taken.
+void add_vertex_routes(Router& router, const VertexRoutes& routes);
 
 /// X-Mlxcel-Ignored-Fields of an answer.
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names);

@@ -17,6 +17,7 @@
 #include <boost/asio/strand.hpp>
 #include <boost/asio/use_awaitable.hpp>
 #include <csignal>
+#include <deque>
 #include <optional>
 #include <thread>
 #include <vector>
@@ -62,8 +63,9 @@ struct Server::Impl {
   ConnectionHub hub;
   asio::any_io_executor control;  // a strand: acceptors, signals and the timer
   std::unique_ptr<asio::ssl::context> tls;
-  std::optional<tcp::acceptor> tcp_acceptor;
+  std::deque<tcp::acceptor> tcp_acceptors;
   std::optional<LocalProtocol::acceptor> local_acceptor;
+  std::string local_path;
   std::optional<asio::executor_work_guard<asio::io_context::executor_type>> work;
   std::optional<asio::signal_set> signals;
   asio::steady_timer failure_timer;
@@ -76,8 +78,8 @@ struct Server::Impl {
   std::string bound;
   int bound_port = 0;
 
-  void bind_tcp();
-  void bind_local();
+  void bind_tcp(const std::string& host);
+  void bind_local(const std::string& path);
   template <class Acceptor>
   awaitable<void> accept_loop(Acceptor& acceptor);
   void wait_signal();
@@ -86,39 +88,40 @@ struct Server::Impl {
   void shut();
 };
 
-void Server::Impl::bind_tcp() {
+void Server::Impl::bind_tcp(const std::string& host) {
   error_code error;
+  const int port = tcp_acceptors.empty() ? options.port : bound_port;  // a free one is found once
   tcp::resolver resolver(io);
-  const auto results =
-      resolver.resolve(options.host, std::to_string(options.port), tcp::resolver::passive, error);
-  if (error || results.empty()) fail_param("--host", "--host {}: {}", options.host, error.message());
+  const auto results = resolver.resolve(host, std::to_string(port), tcp::resolver::passive, error);
+  if (error || results.empty()) fail_param("--host", "--host {}: {}", host, error.message());
   const tcp::endpoint endpoint = *results.begin();
   auto check = [&](const char* step) {
-    if (error) fail_param("--port", "cannot {} {}:{}: {}", step, options.host, options.port, error.message());
+    if (error) fail_param("--port", "cannot {} {}:{}: {}", step, host, port, error.message());
   };
-  tcp_acceptor.emplace(control);
-  tcp_acceptor->open(endpoint.protocol(), error);
+  auto& acceptor = tcp_acceptors.emplace_back(control);
+  acceptor.open(endpoint.protocol(), error);
   check("open");
-  tcp_acceptor->set_option(tcp::acceptor::reuse_address(true), error);
+  acceptor.set_option(tcp::acceptor::reuse_address(true), error);
 #ifdef SO_REUSEPORT
   if (options.reuse_port) {
     using reuse_port = asio::detail::socket_option::boolean<SOL_SOCKET, SO_REUSEPORT>;
-    tcp_acceptor->set_option(reuse_port(true), error);
+    acceptor.set_option(reuse_port(true), error);
     check("share");
   }
 #endif
-  tcp_acceptor->bind(endpoint, error);
+  acceptor.bind(endpoint, error);
   check("listen on");
-  tcp_acceptor->listen(asio::socket_base::max_listen_connections, error);
+  acceptor.listen(asio::socket_base::max_listen_connections, error);
   check("listen on");
-  bound_port = tcp_acceptor->local_endpoint().port();
-  const bool v6 = options.host.find(':') != std::string::npos;
-  bound = fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", v6 ? "[" : "", options.host, v6 ? "]" : "",
-                      bound_port);
+  bound_port = acceptor.local_endpoint().port();
+  const bool v6 = host.find(':') != std::string::npos;
+  const auto address =
+      fmt::format("{}://{}{}{}:{}", tls ? "https" : "http", v6 ? "[" : "", host, v6 ? "]" : "", bound_port);
+  bound += (bound.empty() ? "" : ", ") + address;
 }
 
-void Server::Impl::bind_local() {
-  const std::string& path = options.host;
+void Server::Impl::bind_local(const std::string& path) {
+  local_path = path;
   error_code error;
   struct stat info{};
   if (::lstat(path.c_str(), &info) == 0) {
@@ -136,7 +139,7 @@ void Server::Impl::bind_local() {
   ::umask(before);
   if (!error) local_acceptor->listen(asio::socket_base::max_listen_connections, error);
   if (error) fail_param("--host", "--host {}: {}", path, error.message());
-  bound = "unix:" + path;
+  bound += (bound.empty() ? "unix:" : ", unix:") + path;
 }
 
 template <class Acceptor>
@@ -189,7 +192,7 @@ void Server::Impl::begin_stop(const std::string& why) {
   hub.router.service().set_state(Service::State::draining);
   asio::post(control, [this] {
     error_code ignored;
-    if (tcp_acceptor) tcp_acceptor->close(ignored);
+    for (auto& acceptor : tcp_acceptors) acceptor.close(ignored);
     if (local_acceptor) local_acceptor->close(ignored);
     hub.drain_all();
     {
@@ -224,7 +227,7 @@ void Server::Impl::shut() {
   io.stop();
   for (auto& thread : threads) thread.join();
   threads.clear();
-  if (local_acceptor) ::unlink(options.host.c_str());
+  if (local_acceptor) ::unlink(local_path.c_str());
 }
 
 Server::Server(const Router& router, TransportOptions options)
@@ -246,13 +249,19 @@ void Server::start() {
     fail_param("--ssl-cert-file", "--ssl-cert-file and --ssl-key-file: give both or neither");
   }
   if (!o.tls_cert_file.empty()) s.tls = make_tls_context(o.tls_cert_file, o.tls_key_file);
-  if (o.host.ends_with(".sock")) {
-    s.bind_local();
-    asio::co_spawn(s.control, s.accept_loop(*s.local_acceptor), asio::detached);
-  } else {
-    s.bind_tcp();
-    asio::co_spawn(s.control, s.accept_loop(*s.tcp_acceptor), asio::detached);
+  for (size_t at = 0; at <= o.host.size();) {
+    const size_t end = std::min(o.host.find(',', at), o.host.size());
+    const std::string host = o.host.substr(at, end - at);
+    at = end + 1;
+    if (host.empty()) continue;
+    if (host.ends_with(".sock"))
+      s.bind_local(host);
+    else
+      s.bind_tcp(host);
   }
+  if (s.bound.empty()) fail_param("--host", "--host {}: no address in it", o.host);
+  for (auto& acceptor : s.tcp_acceptors) asio::co_spawn(s.control, s.accept_loop(acceptor), asio::detached);
+  if (s.local_acceptor) asio::co_spawn(s.control, s.accept_loop(*s.local_acceptor), asio::detached);
   s.work.emplace(asio::make_work_guard(s.io));
   if (o.handle_signals) {
     s.signals.emplace(s.control, SIGINT, SIGTERM);

@@ -32,6 +32,22 @@ std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view
       found->second.value);
 }
 
+void add_counters(EngineStats& to, const EngineStats& more) {
+  for (auto field :
+       {&EngineStats::prompt_tokens,   &EngineStats::generated_tokens, &EngineStats::requests,
+        &EngineStats::failed,          &EngineStats::cancelled,        &EngineStats::steps,
+        &EngineStats::mixed_steps,     &EngineStats::preemptions,      &EngineStats::embedded_inputs,
+        &EngineStats::cache_hits,      &EngineStats::cache_misses,     &EngineStats::cache_tokens_reused,
+        &EngineStats::cache_evictions, &EngineStats::disk_hits,        &EngineStats::disk_misses,
+        &EngineStats::disk_corrupt,    &EngineStats::disk_writes,      &EngineStats::drafted,
+        &EngineStats::accepted,        &EngineStats::draft_rounds}) {
+    to.*field += more.*field;
+  }
+  for (auto field :
+       {&EngineStats::prompt_seconds, &EngineStats::decode_seconds, &EngineStats::kernel_seconds})
+    to.*field += more.*field;
+}
+
 }  // namespace
 
 std::string random_id(const std::string& prefix) {
@@ -85,10 +101,26 @@ std::filesystem::path Service::store() const {
   return options_.store_root.empty() ? store_root() : std::filesystem::path(options_.store_root);
 }
 
+std::optional<EngineStats> Service::stats() const {
+  const auto last = engine();
+  const std::lock_guard lock(mutex_);
+  if (!last) return carried_;
+  EngineStats out = last->stats();
+  if (carried_) add_counters(out, *carried_);
+  return out;
+}
+
 void Service::suspend(bool asleep) {
+  auto until_now = stats();
+  if (until_now) {
+    until_now->running = until_now->waiting = until_now->step_rows = 0;
+    until_now->pages_free = until_now->pages_total = until_now->cache_entries = 0;
+    until_now->cache_bytes = until_now->memory_bytes = 0;
+  }
   std::shared_ptr<Engine> last;
   {
     const std::lock_guard lock(mutex_);
+    carried_ = until_now;
     last.swap(engine_);
   }
   State from = State::ready;
@@ -173,18 +205,31 @@ std::shared_ptr<Engine> Service::require() const {
 std::shared_ptr<Engine> Service::generator() const {
   auto out = require();
   if (out->info().encoder) {
-    refuse(501, "not_supported_error", "{} is an embedding model; it does not generate text",
-           options_.model_id);
+    refuse(501, "not_supported_error", "{} is {} model; it does not generate text", options_.model_id,
+           reranks(*out) ? "a reranking" : "an embedding");
   }
   return out;
 }
 
 std::shared_ptr<Engine> Service::embedder() const {
   auto out = require();
-  if (!out->info().encoder) {
+  if (!out->info().encoder || reranks(*out)) {
     refuse(501, "not_implemented", "{} is not an embedding model; serve one with -m", options_.model_id);
   }
   return out;
+}
+
+std::shared_ptr<Engine> Service::reranker() const {
+  auto out = require();
+  if (!reranks(*out)) {
+    refuse(501, "not_implemented", "{} is not a reranking model; serve one with -m, or --reranking",
+           options_.model_id);
+  }
+  return out;
+}
+
+bool Service::reranks(const Engine& engine) const {
+  return engine.info().labels > 0 || (engine.info().encoder && options_.reranking_only);
 }
 
 SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
@@ -300,7 +345,7 @@ openai::ModelEntry Service::describe(const Engine& engine) const {
   out.aliases = options_.aliases;
   out.tags = options_.tags;
   const ModelInfo& info = engine.info();
-  out.capabilities = {info.encoder ? "embedding" : "completion"};
+  out.capabilities = {reranks(engine) ? "rerank" : info.encoder ? "embedding" : "completion"};
   out.n_vocab = info.vocab_size;
   out.n_ctx_train = info.max_positions;
   out.n_ctx = engine.context();

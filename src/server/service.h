@@ -7,6 +7,7 @@
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -43,6 +44,8 @@ class Service {
   void release();
   /// The same, but it may be ready() again. `asleep`: until somebody asks.
   void suspend(bool asleep);
+  /// Counted since the server began, over every time the model was loaded; nothing before the first.
+  std::optional<EngineStats> stats() const;
   /// The engine has stopped by itself.
   bool failed() const;
 
@@ -58,6 +61,7 @@ class Service {
   std::shared_ptr<Engine> engine_or_refuse() const { return require(); }
   std::shared_ptr<Engine> generator() const;
   std::shared_ptr<Engine> embedder() const;
+  std::shared_ptr<Engine> reranker() const;
   /// Also while the model sleeps; 503 before it has been there.
   struct Vocabulary {
     std::shared_ptr<const Tokenizer> tokenizer;
@@ -98,6 +102,7 @@ class Service {
  private:
   std::shared_ptr<Engine> require() const;
   void read_checkpoint_defaults(const Engine& engine);
+  bool reranks(const Engine& engine) const;
   openai::ModelEntry describe(const Engine& engine) const;
 
   const ServiceOptions options_;
@@ -109,8 +114,9 @@ class Service {
   std::shared_ptr<const ChatTemplate> template_;
   SamplingFlags checkpoint_;  // generation_config.json or GGUF's sampling keys
   bool matryoshka_ = false;
-  Vocabulary vocabulary_;     // of the engine that was there last
-  openai::ModelEntry entry_;  // the same
+  std::optional<EngineStats> carried_;  // of the engines that were let go
+  Vocabulary vocabulary_;               // of the engine that was there last
+  openai::ModelEntry entry_;            // the same
   Metrics metrics_;
   SlotBoard slots_;
   ResponseStore responses_, conversations_;

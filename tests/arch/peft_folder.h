@@ -26,8 +26,7 @@ class PeftFolder {
   std::filesystem::path path_;
 };
 
-/// The published matrices on which the model takes an adapter, found by asking for each alone. A refusal must
-/// name the module.
+/// The published matrices on which the model takes an adapter: all but those that refusals name.
 std::vector<TensorShape> adaptable(const NamedArch& entry, const Model& model);
 
 }  // namespace mlxcel::archtest

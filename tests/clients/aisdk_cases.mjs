@@ -4,6 +4,7 @@ import assert from "node:assert";
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
 
+globalThis.AI_SDK_LOG_WARNINGS = false;
 const [modules, scripted, key] = process.argv.slice(2);
 const require = createRequire(pathToFileURL(modules + "/").href);
 const load = async (name) => await import(pathToFileURL(require.resolve(name)).href);

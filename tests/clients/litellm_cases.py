@@ -1,10 +1,13 @@
 """Cases of litellm, which speaks OpenAI's, Anthropic's and Ollama's dialects (run by run.py)."""
 import json
+import os
 
-import litellm
+os.environ["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"  # prices are not looked up
 
-import runner
-from runner import KEY, address
+import litellm  # noqa: E402
+
+import runner  # noqa: E402
+from runner import KEY, address  # noqa: E402
 
 litellm.suppress_debug_info = True
 TOOLS = [{"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {"city": {"type": "string"}}}}},

@@ -162,6 +162,7 @@ TEST_F(SmolLm2Engine, ADraftByItselfIsAllAcceptedAndChangesNothing) {  // H30
   options.draft_tokens = 4;
   options.draft_adaptive = false;
   options.parallel = 16;
+  options.step_token_budget = 1024;  // a busy machine would leave no room for drafts
   const auto engine = load(options);
   EXPECT_NE(engine->speculation_label().find("verify exact"), std::string::npos)
       << engine->speculation_label();
@@ -179,7 +180,7 @@ TEST_F(SmolLm2Engine, ADraftByItselfIsAllAcceptedAndChangesNothing) {  // H30
 
 TEST_F(SmolLm2Engine, PromptLookupDoublesDecodeWhereTextIsCopied) {
   const std::string text =
-      "The river Aare rises in the great Aargletschers of the Bernese Alps, below the Finsteraarhorn and "
+      "The river Aare rises in the great glaciers of the Bernese Alps, below the Finsteraarhorn and "
       "west of "
       "the Grimsel Pass. It runs for 288 kilometres to the Rhine near Koblenz, past Thun, Bern, Solothurn "
       "and "
@@ -191,9 +192,11 @@ TEST_F(SmolLm2Engine, PromptLookupDoublesDecodeWhereTextIsCopied) {
     const auto engine = load(options);
     Request request;
     request.prompt = chat(*engine, "Copy this text word for word, three times: " + text);
-    const auto copied = engine->tokenizer()->encode(text + "\n\n" + text, false);
-    request.prompt.insert(request.prompt.end(), copied.begin(), copied.end());  // the answer has begun
-    request.max_tokens = 120;
+    // The answer has begun: a whole copy, and the start of the second.
+    const auto copied = engine->tokenizer()->encode(text + "\n\nThe river Aare rises in the", false);
+    request.prompt.insert(request.prompt.end(), copied.begin(), copied.end());
+    request.ignore_eos = true;
+    request.max_tokens = 64;
     request.sampling.logprobs = 0;
     answers[lookup ? 1 : 0] = start(*engine, std::move(request)).wait();
   }

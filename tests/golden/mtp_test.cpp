@@ -7,6 +7,7 @@
 #include <fstream>
 #include <nlohmann/json.hpp>
 
+#include "base/error.h"
 #include "golden.h"
 #include "kernels/matrix.h"
 #include "models/mtp.h"
@@ -119,7 +120,7 @@ TEST_P(MtpGoldenTest, checkpoints_without_its_tensors_have_none) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MtpGoldenTest, ::testing::Values("deepseek_v3", "glm4_moe", "qwen3_5"),
-                         [](const auto& info) { return std::string(info.param); });
+                         [](const auto& one) { return std::string(one.param); });
 
 }  // namespace
 }  // namespace mlxcel::golden

@@ -83,3 +83,55 @@ def check_almost_right_bodies(context):
                 error = json.loads(found.body)["error"]
                 assert (error["message"] if isinstance(error, dict) else error), f"{path}: no message"
     assert server.get("/health").status == 200
+
+
+# Routes that change what is served or kept, on a server of their own without a network.
+OTHERS = {
+    ("POST", "/v1/streams/lookup"): {"conversation_ids": ["a", "b"]},
+    ("POST", "/v1/chat/completions/control"): {"id": "chatcmpl-x", "action": "reasoning_end"},
+    ("POST", "/v1/responses/input_tokens"): BODIES["/v1/responses"],
+    ("POST", "/v1/cache/reset"): {"disk": False},
+    ("POST", "/props"): {"a": 1},
+    ("POST", "/models"): {"model": "owner/name"},
+    ("POST", "/models/load"): {"model": "owner/name"},
+    ("POST", "/models/unload"): {"model": "owner/name"},
+    ("DELETE", "/models?model=x"): {"model": "x"},
+    ("POST", "/api/pull"): {"model": "owner/name", "stream": True, "insecure": False},
+    ("DELETE", "/api/delete"): {"model": "owner/name"},
+    ("POST", "/api/embeddings"): {"model": "scripted", "prompt": "a"},
+    ("PATCH", "/v1/settings"): {"op": "merge", "values": {"default_temperature": 0.5, "default_n_predict": 4}, "if_fingerprint": "x"},
+    ("POST", "/predict"): {"instances": [{"@requestFormat": "chatCompletions", "messages": [{"role": "user", "content": "[[space]]"}], "max_tokens": 2},
+                                         {"@requestFormat": "tokenize", "content": "a"}]},
+}
+SAME = {"/completions": "/completion", "/chat/completions": "/v1/chat/completions", "/responses": "/v1/responses", "/embeddings": "/embedding", "/settings": "/v1/settings",
+        "/v1/rerank": "/rerank", "/v1/reranking": "/rerank", "/reranking": "/rerank", "/chat/completions/input_tokens": "/v1/chat/completions/input_tokens",
+        "/responses/input_tokens": "/v1/responses/input_tokens", "/chat/completions/control": "/v1/chat/completions/control"}
+
+
+def check_routes_that_change_things(context):
+    rng = random.Random(11)
+    flags = ("--offline", "--settings", "--props", "--sleep-idle-seconds", "100000")
+    with context.start(*flags, env={"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "0", "MLXCEL_MODELS_DIR": str(context.folder / "no-store")}) as server:
+        for (method, path), body in OTHERS.items():
+            spots = list(places(body))
+            for _ in range(30):
+                spot = rng.choice(spots)
+                changed = replaced(body, spot, Ellipsis if spot and rng.random() < 0.15 else rng.choice(HOSTILE))
+                found = server.request(method, path, changed, timeout=60)
+                assert found.status < 500 or found.status == 501, f"{method} {path} {json.dumps(changed)[:300]}: {found.status} {found.body[:300]}"
+        assert server.get("/health").status == 200 and server.alive()
+        assert server.chat("[[space]]").status == 200
+
+
+def check_every_route_is_among_them(context):
+    """A route that is added must be added here."""
+    import subprocess
+    tables = subprocess.run([context.binary, "--help-markdown"], check=True, capture_output=True, text=True).stdout
+    rows = [line.split("|")[1:3] for line in tables.split("\n## Flags\n")[0].splitlines() if line.startswith("| `")]
+    known = set(BODIES) | {path.split("?")[0] for _, path in OTHERS}
+    # Without bodies, or refused whatever they say.
+    known |= {"/tools", "/cors-proxy", "/v1/audio/speech", "/v1/audio/transcriptions", "/v1/audio/translations", "/audio/speech", "/audio/transcriptions", "/audio/translations",
+              "/slots/{id}", "/v1/responses/{id}/cancel", "/responses/{id}/cancel", "/api/push", "/api/create", "/api/copy", "/api/blobs/{digest}"}
+    for path, methods in ((p.strip(" `"), m) for p, m in rows):
+        if "POST" in methods or "PATCH" in methods:
+            assert SAME.get(path, path) in known, f"{path} is not fuzzed"

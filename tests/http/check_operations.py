@@ -61,7 +61,7 @@ def check_surgery_from_flag_and_environment(context):
         with context.start(*flags, env=env) as server:
             assert server.chat("[[count]]", max_tokens=8).json()["choices"][0]["message"]["content"] != plain
     found = run_server(context, "-m", context.scripted_folder(), "--surgery", bad)
-    assert found.returncode == 2 and "nonsense" in found.stderr, found.stderr
+    assert found.returncode == 2 and "bad.yaml" in found.stderr, found.stderr
     found = run_server(context, "-m", context.scripted_folder(), "--port", "0", env={"MLXCEL_SURGERY": str(folder / "none")})
     assert found.returncode == 2 and "MLXCEL_SURGERY" in found.stderr, found.stderr
 
@@ -112,3 +112,17 @@ def check_settings_are_read_and_changed(context):
         assert count()["generation_settings"]["temperature"] == 1
     found = run_server(context, "-m", context.scripted_folder(), "--settings", "--host", "0.0.0.0", "--port", "0")
     assert found.returncode == 2 and "--api-key" in found.stderr
+
+
+def check_several_addresses(context):
+    import socket
+    try:
+        with socket.socket(socket.AF_INET6) as probe:
+            probe.bind(("::1", 0))
+    except OSError:
+        return
+    with context.start("--host", "127.0.0.1,::1") as server:
+        assert server.get("/health").status == 200
+        with socket.create_connection(("::1", server.port)) as sock:
+            sock.sendall(b"GET /health HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n")
+            assert sock.recv(4096).startswith(b"HTTP/1.1 200")

@@ -125,7 +125,7 @@ def check_a_model_that_cannot_be_loaded(context):
 def check_presets(context):
     folder = pathlib.Path(tempfile.mkdtemp())
     ini = folder / "models.ini"
-    ini.write_text(f"version = 1\n[*]\nn-predict = 3\n[mine]\nmodel = {context.scripted_folder()}\nalias = other-name\nload-on-startup = true\nctx-size = 2048\nparallel = 2\n")
+    ini.write_text(f"version = 1\n[*]\nn-predict = 3\n[mine]\nmodel = {context.scripted_folder()}\nalias = other-name\nload-on-startup = true\nctx-size = 1024\nparallel = 2\n")
     with Several(context, "--models-preset", ini, models=()) as server:
         assert until(lambda: states(server).get("mine") == "loaded"), states(server)
         found = ask(server, "other-name", "[[count]]", ignore_eos=True).json()
@@ -214,3 +214,30 @@ def check_pull_needs_a_network_and_a_name(context):
         assert server.request("DELETE", "/api/delete", {"model": "scripted"}).status == 400
         for path in ("/models/load", "/models/unload", "/models"):
             assert server.post(path, {"model": "x"}).status == 501, path
+
+
+def check_presets_are_read_again(context):
+    folder = pathlib.Path(tempfile.mkdtemp())
+    ini = folder / "models.ini"
+    model = context.scripted_folder()
+    ini.write_text(f"[a]\nmodel = {model}\n[b]\nmodel = {model}\n")
+    with Several(context, "--models-preset", ini, models=()) as server:
+        assert set(states(server)) == {"a", "b"}
+        ini.write_text(f"[b]\nmodel = {model}\nalias = bee\n[c]\nmodel = {model}\n")
+        assert {m["id"] for m in server.get("/models?reload=1").json()["data"]} == {"b", "c"}
+        assert ask(server, "bee").status == 200
+        ini.write_text("nonsense")
+        assert server.get("/models?reload=1").status == 400
+        assert set(states(server)) == {"b", "c"}
+
+
+def check_figures_go_on_after_a_sleep(context):
+    with context.start("--sleep-idle-seconds", "1", "--metrics") as server:
+        server.chat("[[count]]")
+        before = server.metric("llamacpp:tokens_predicted_total")
+        assert before == 10
+        assert until(lambda: server.get("/props").json()["is_sleeping"], 20)
+        assert server.metric("llamacpp:tokens_predicted_total") == before
+        server.chat("[[count]]")
+        assert server.metric("llamacpp:tokens_predicted_total") == 20
+        assert server.metric("llamacpp:predicted_tokens_seconds") < 1e6

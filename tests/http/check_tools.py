@@ -167,3 +167,51 @@ def check_tools_keep_the_order_of_their_author(context):
         "zebra": {"type": "string"}, "apple": {"type": "string"}}, "required": ["zebra"]}}}]
     prompt = context.wide.post("/apply-template", {"messages": [{"role": "user", "content": "x"}], "tools": tools}).json()["prompt"]
     assert prompt.index("zebra") < prompt.index("apple"), prompt
+
+
+def check_a_turn_of_calls_alone_under_templates_that_want_text(context):
+    """Clients send such a turn with content null; some templates add it to a text."""
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]},
+             {"role": "tool", "tool_call_id": "c1", "content": "r"}]
+    adds = "{% for m in messages %}{{ m.role + ':' + m.content + '|' }}{% endfor %}{{ tools }}"
+    with context.start("--chat-template", adds) as server:
+        assert server.post("/apply-template", {"messages": turns}).json()["prompt"].startswith("user:q|assistant:|tool:r|")
+    refuses = "{% for m in messages %}{{ raise_exception('never ' + m.role) }}{% endfor %}{{ tools }}"
+    with context.start("--chat-template", refuses) as server:
+        found = server.post("/apply-template", {"messages": turns})
+        assert found.status == 400 and "never user" in found.json()["error"]["message"], found.body
+
+
+def check_arguments_arrive_in_pieces(context):
+    from check_messages import CLAUDE_TOOLS, named_events
+    wanted = {"query": "a rather long text, with \"quotes\", that comes in many pieces", "limit": 3}
+    written = json.dumps(wanted)
+    compact = json.dumps(wanted, separators=(",", ":"))
+    for name, (sign, text) in {"hermes": ("<tool_call>", '<tool_call>\n{"name": "search", "arguments": ' + written + "}\n</tool_call>"),
+                               "mistral": ("[TOOL_CALLS]", "[TOOL_CALLS]search[ARGS]" + written),
+                               "kimi": ("<|tool_calls_section_begin|>", "<|tool_calls_section_begin|><|tool_call_begin|>functions.search:0<|tool_call_argument_begin|>" + written + "<|tool_call_end|><|tool_calls_section_end|>"),
+                               "harmony": ("<|channel|> <|message|>", "<|channel|>commentary to=functions.search <|constrain|>json<|message|>" + written)}.items():
+        template = "{% if tools and false %}" + "{{ '" + sign + "' }}{% endif %}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+        with own_model(context, "pieces-" + name, template, text) as server:
+            body = {"messages": [{"role": "user", "content": "[[go]]"}], "temperature": 0, "tools": TOOLS, "max_tokens": 500}
+            whole = server.post(CHAT, body).json()["choices"][0]["message"]["tool_calls"][0]["function"]
+            assert whole["arguments"] == compact, (name, whole)
+            events = server.post(CHAT, {**body, "stream": True}).events()
+            pieces = [p["function"]["arguments"] for d in deltas(events) for p in d.get("tool_calls", [])]
+            assert len([p for p in pieces if p]) > 5 and "".join(pieces) == compact, (name, pieces)
+            assert joined_chat(events) == "" and finishes(events) == ["tool_calls"]
+            named = named_events(server.post("/v1/messages", {"model": "m", "max_tokens": 500, "temperature": 0, "stream": True, "tools": CLAUDE_TOOLS, "messages": body["messages"]}).body)
+            pieces = [e["delta"]["partial_json"] for e in named if e["type"] == "content_block_delta" and e["delta"]["type"] == "input_json_delta"]
+            assert len(pieces) > 5 and json.loads("".join(pieces)) == wanted, (name, pieces)
+            responses = named_events(server.post("/v1/responses", {"input": "[[go]]", "temperature": 0, "stream": True, "max_output_tokens": 500,
+                                                                   "tools": [{"type": "function", **t["function"]} for t in TOOLS]}).body)
+            pieces = [e["delta"] for e in responses if e["type"] == "response.function_call_arguments.delta"]
+            assert len(pieces) > 5 and json.loads("".join(pieces)) == wanted, (name, pieces)
+            # Cut inside the arguments: what came stays, and no other API is given broken JSON.
+            cut = server.post(CHAT, {**body, "max_tokens": 16}).json()["choices"][0]
+            if cut["message"].get("tool_calls"):
+                assert cut["finish_reason"] == "length" and compact.startswith(cut["message"]["tool_calls"][0]["function"]["arguments"]), cut
+            short = server.post("/v1/messages", {"model": "m", "max_tokens": 16, "temperature": 0, "tools": CLAUDE_TOOLS, "messages": body["messages"]}).json()
+            assert short["stop_reason"] == "max_tokens", short
+            ollama = server.post("/api/chat", {"model": "pieces-" + name, "stream": False, "options": {"temperature": 0, "num_predict": 16}, "tools": TOOLS, "messages": body["messages"]})
+            assert ollama.status == 200 and ollama.json()["done_reason"] == "length", ollama.body

@@ -171,7 +171,7 @@ class Server:
         raise TimeoutError(f"no line {pattern!r} in {timeout} s: {self.output()}")
 
     def wait_ready(self):
-        self.port = int(self.wait_line(r"ready on https?://[^ ]*:(\d+)")[1])
+        self.port = int(self.wait_line(r"ready on https?://[^ \n]*:(\d+)")[1])
 
     def alive(self):
         return self.process.poll() is None

@@ -33,25 +33,4 @@ std::string print_embeddings(const std::vector<std::vector<float>>& vectors) {
   return out.take();
 }
 
-void check_rerank(std::string_view text) {
-  const JsonNode body = JsonNode::parse_request(text);
-  const auto query = body.find("query");
-  if (!query) fail_param("query", "\"query\" must be provided");
-  if (query->kind() != JsonKind::string && query->kind() != JsonKind::object)
-    fail_param("query", "\"query\" must be a string");
-  auto documents = body.find("documents");
-  if (!documents) documents = body.find("texts");
-  if (!documents || documents->kind() != JsonKind::array || documents->size() == 0) {
-    fail_param("documents", "\"documents\" must be a non-empty string array");
-  }
-  for (const auto& item : documents->items()) {
-    if (item.kind() != JsonKind::string && item.kind() != JsonKind::object) {
-      fail_param(item.path(), "\"documents\" must be a non-empty string array");
-    }
-  }
-  body.integer("top_n", 1, INT32_MAX);
-  body.boolean("return_documents");
-  body.boolean("return_text");
-}
-
 }  // namespace mlxcel::llama

@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "app/flags/flag.h"
+#include "app/serve_models.h"
 #include "base/memory.h"
 #include "state/kv_mode.h"
 
@@ -207,13 +208,7 @@ void settle_engine_flags(FlagState& state) {
 
 EngineOptions engine_options(const ServeFlags& flags) {
   EngineOptions options = engine_options(flags.model, flags.engine);
-  if (!flags.draft.model.empty()) {
-    ModelFlags drafter = flags.model;
-    drafter.model = flags.draft.model;
-    drafter.revision.clear();
-    drafter.hf_file.clear();
-    options.draft_model = resolve(drafter);
-  }
+  options.draft_model = drafter_of(flags);
   return options;
 }
 

@@ -130,7 +130,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--log-timestamps,!--no-log-timestamps", "LLAMA_ARG_LOG_TIMESTAMPS", "true",
            "lines always carry the time"},
           {"--embedding,--embeddings", "LLAMA_ARG_EMBEDDINGS", "true|false", ""},
-          {"--rerank,--reranking", "LLAMA_ARG_RERANKING", "false", "reranking models are not supported yet"},
       });
   f.push_back({"--log-colors", "LLAMA_ARG_LOG_COLORS", "", Kind::value, "V", "the log has no colours",
                inert({"off", "auto", "false", "0"}, "the log has no colours")});

@@ -33,9 +33,6 @@ void add_model_flags(std::vector<Flag>& f) {
   f.push_back({"--warmup,!--no-warmup", "", g, Kind::toggle, "",
                "a pass before the first request (default: on)",
                onoff([](S& s, bool on) { s.serve.model.no_warmup = !on; })});
-  f.push_back({"--surgery", "MLXCEL_SURGERY", g, Kind::value, "FILE",
-               "edit weights while loading, by a YAML file",
-               text([](S& s, const auto& v) { s.serve.model.surgery = v; })});
   f.push_back({"-cl,--cache-list", "", g, Kind::toggle, "", "list the store and exit",
                onoff([](S& s, bool on) { s.cache_list = on; })});
   f.push_back({"--offline", "LLAMA_ARG_OFFLINE", g, Kind::toggle, "",
@@ -68,7 +65,7 @@ void add_router_flags(std::vector<Flag>& f) {
 void add_network_flags(std::vector<Flag>& f) {
   const char* g = "Network";
   f.push_back({"--host", "LLAMA_ARG_HOST", g, Kind::value, "ADDR",
-               "address to listen on (127.0.0.1); a path ending in .sock is a Unix socket",
+               "addresses to listen on, comma-separated (127.0.0.1); a path ending in .sock is a Unix socket",
                text([](S& s, const auto& v) { s.serve.transport.host = v; })});
   f.push_back({"--port", "LLAMA_ARG_PORT", g, Kind::value, "N",
                "port (8080); 0: a free one, printed when ready",

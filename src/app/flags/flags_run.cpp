@@ -103,9 +103,18 @@ void add_run_flags(std::vector<Flag>& f) {
   f.push_back(
       {"--cpu-precision", "MLXCEL_CPU_PRECISION", g, Kind::value, "P", "high (default), fast or exact",
        word({"high", "fast", "exact"}, [](S& s, const auto& v) { s.serve.model.cpu_precision = v; })});
-  f.push_back({"--pooling", "LLAMA_ARG_POOLING", g, Kind::value, "P",
-               "embedding models: mean, cls or last (default: the checkpoint's)",
-               word({"mean", "cls", "last"}, [](S& s, const auto& v) { s.serve.pooling = v; })});
+  f.push_back({"--rerank,--reranking", "LLAMA_ARG_RERANKING", g, Kind::toggle, "",
+               "the model judges documents; needed where that cannot be seen from the checkpoint",
+               onoff([](S& s, bool on) { s.serve.service.reranking_only = on; })});
+  f.push_back(
+      {"--pooling", "LLAMA_ARG_POOLING", g, Kind::value, "P",
+       "embedding models: mean, cls or last (default: the checkpoint's); rank: the same as --reranking",
+       word({"mean", "cls", "last", "rank"}, [](S& s, const auto& v) {
+         if (v == "rank")
+           s.serve.service.reranking_only = true;
+         else
+           s.serve.pooling = v;
+       })});
   f.push_back({"-cb,--cont-batching,!-nocb,!--no-cont-batching", "LLAMA_ARG_CONT_BATCHING", g, Kind::toggle,
                "", "off: one answer at a time, others wait",
                onoff([](S& s, bool on) { s.serve.one_at_a_time = !on; })});

@@ -384,5 +384,75 @@ TEST(Flags, HelpAndTablesShowEveryVisibleFlag) {
   }
 }
 
+FlagState settled_engine(const std::vector<std::string>& words) {
+  FlagState state = read(words);
+  settle_engine_flags(state);
+  return state;
+}
+
+std::string engine_refusal(const std::vector<std::string>& words) {
+  try {
+    settled_engine(words);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(Flags, KvModesInEverySpelling) {
+  EXPECT_EQ(settled_engine({}).serve.model.kv_cache_mode, "fp16");
+  EXPECT_EQ(settled_engine({"--kv-cache-mode", "i8"}).serve.model.kv_cache_mode, "int8");
+  EXPECT_EQ(settled_engine({"--kv-bits", "3"}).serve.model.kv_cache_mode, "turbo3-asym");
+  EXPECT_EQ(settled_engine({"-ctk", "q8_0", "-ctv", "q8_0"}).serve.model.kv_cache_mode, "int8");
+  // The pair wins over the one word, in either order.
+  EXPECT_EQ(
+      settled_engine({"-ctk", "f16", "-ctv", "turbo4", "--kv-cache-mode", "int8"}).serve.model.kv_cache_mode,
+      "turbo4-asym");
+  for (const auto& words : std::vector<std::vector<std::string>>{{"--kv-cache-mode", "int7"},
+                                                                 {"--kv-bits", "5"},
+                                                                 {"-ctk", "int8", "-ctv", "turbo4"},
+                                                                 {"-ctk", "iq4_nl"}})
+    EXPECT_NE(engine_refusal(words), "") << words[0] << " " << words[1];
+}
+
+TEST(Flags, DraftsExcludeEachOther) {
+  EXPECT_TRUE(settled_engine({"--draft-kind", "prompt-lookup"}).serve.engine.prompt_lookup);
+  EXPECT_TRUE(settled_engine({"--spec-type", "draft-mtp"}).serve.engine.internal_mtp);
+  EXPECT_EQ(settled_engine({"-md", "a/b", "--draft-block-size", "5"}).serve.engine.draft_tokens, 4);
+  EXPECT_EQ(settled_engine({"-md", "a/b", "--draft-kind", "none"}).serve.draft.model, "");
+  for (const auto& words :
+       std::vector<std::vector<std::string>>{{"--draft-kind", "draft"},
+                                             {"--draft-kind", "prompt-lookup", "-md", "a/b"},
+                                             {"--draft-kind", "dflash", "-md", "a/b"}})
+    EXPECT_NE(engine_refusal(words), "") << words[1];
+}
+
+TEST(Flags, AdaptersComeInListsWithScales) {
+  const auto engine =
+      settled_engine({"--lora", "a,b", "--lora-scaled", "c:d:-0.5", "--lora-fuse"}).serve.engine;
+  ASSERT_EQ(engine.adapters.size(), 3u);
+  EXPECT_EQ(engine.adapters[1].path, "b");
+  EXPECT_EQ(engine.adapters[2].path, "c:d");
+  EXPECT_EQ(engine.adapters[2].scale, -0.5f);
+  EXPECT_TRUE(engine.fuse_adapters);
+  for (const auto& words : std::vector<std::vector<std::string>>{{"--lora", ""},
+                                                                 {"--lora", "a,"},
+                                                                 {"--lora-scaled", "a"},
+                                                                 {"--lora-scaled", "a:nan"},
+                                                                 {"--lora-fuse"}})
+    EXPECT_NE(engine_refusal(words), "") << words[0];
+}
+
+TEST(Flags, EscapesAndBiases) {
+  EXPECT_EQ(unescaped("a\\nb\\t\\\\n\\x"), "a\nb\t\\n\\x");
+  EXPECT_EQ(unescaped("end\\"), "end\\");
+  const auto sampling = read({"-l", "5-1.5", "-l", "6+2", "-l", "7-inf"}).serve.service.sampling;
+  EXPECT_EQ(sampling.logit_bias.at(5), -1.5f);
+  EXPECT_EQ(sampling.logit_bias.at(6), 2.0f);
+  EXPECT_EQ(sampling.banned, std::vector<int32_t>{7});
+  for (const char* text : {"", "5", "+1", "5+", "5+nan", "5+inf", "x-1", "5-1x"})
+    EXPECT_NE(refusal({"-l", text}), "") << text;
+}
+
 }  // namespace
 }  // namespace mlxcel::app

@@ -257,11 +257,12 @@ std::vector<bool> GgufFacts::flags(std::string_view key, int64_t layers) const {
 
 const GgufArch* find_gguf_arch(std::string_view name) {
   static const std::vector<const GgufArch*> table = [] {
-    std::vector<const GgufArch*> all{&gguf_llama(), &gguf_qwen2(), &gguf_qwen3(),  &gguf_qwen3moe(),
-                                     &gguf_gpt2(),  &gguf_bert(),  &gguf_mamba2(), &gguf_gemma3()};
-    for (const auto family :
-         {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms, gguf_experts, gguf_latent,
-          gguf_scans, gguf_lfm2s, gguf_deltas, gguf_late_gemmas})
+    std::vector<const GgufArch*> all{&gguf_llama(),    &gguf_qwen2(),      &gguf_qwen3(),
+                                     &gguf_qwen3moe(), &gguf_qwen3vlmoe(), &gguf_gpt2(),
+                                     &gguf_bert(),     &gguf_mamba2(),     &gguf_gemma3()};
+    for (const auto family : {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms,
+                              gguf_experts, gguf_latent, gguf_scans, gguf_lfm2s, gguf_deltas,
+                              gguf_late_gemmas, gguf_encoders, gguf_experts_otherwise, gguf_experts_apart})
       for (const GgufArch& arch : family()) all.push_back(&arch);
     return all;
   }();
@@ -286,6 +287,7 @@ ConfigDraft gguf_config(const GgufContents& file) {
   ConfigDraft config;
   config.set("model_type", arch->model_type);
   config.set("architectures", std::vector<std::string>{arch->hf_class});
+  facts.integer("block_count", 0, kMaxGgufLayers);  // what tables loop over
   read_keys(facts, arch->keys, config);
   read_special_ids(file.metadata, config);
   const auto embedding = file.tensors.find("token_embd.weight");

@@ -2,6 +2,8 @@
 // values themselves are compared through llama.cpp's converter (tests/golden/gguf_test.cpp).
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/formats/test_files.h"
 
@@ -185,6 +187,9 @@ TEST_F(GgufTables, Qwen35TilesItsValueHeads) {
             (std::vector<std::string>{"linear_attention", "full_attention"}));
   // Two axes tell the rules that the norms hold their +1.
   EXPECT_EQ(c.source->find("model.layers.0.linear_attn.conv1d.weight")->shape, Shape({20, 4}));
+  const Checkpoint predicts = open(f.integer("qwen35.nextn_predict_layers", 1));
+  EXPECT_EQ(predicts.config.get<int>("num_hidden_layers"), 1);
+  EXPECT_EQ(predicts.config.get<std::vector<std::string>>("layer_types").size(), 1u);
 }
 
 TEST_F(GgufTables, Gemma4RotatesPartOfItsFullLayers) {
@@ -231,6 +236,106 @@ TEST_F(GgufTables, JambasLayersStandAtAPeriod) {
   EXPECT_EQ(c.config.get<int>("attn_layer_period"), 3);
   EXPECT_EQ(c.config.get<int>("mamba_expand"), 2);
   refuse(file({1, 2, 5}), ErrorKind::unsupported, {"attn_layer_period", "fixed period"});
+}
+
+TEST_F(GgufTables, Llama4WithoutWindowsRotatesEveryLayer) {
+  const auto file = [](uint32_t experts, bool windows) {
+    Gguf f = file_of("llama4", 2);
+    f.integer("llama4.feed_forward_length", 24)
+        .integer("llama4.expert_feed_forward_length", 12)
+        .integer("llama4.expert_count", experts)
+        .integer("llama4.expert_used_count", 1)
+        .tensor("blk.1.ffn_gate_inp.weight", 0, {8, 16}, floats(128))
+        .tensor("blk.1.ffn_up_shexp.weight", 0, {8, 12}, floats(96));
+    if (!windows) f.integer("llama4.attention.sliding_window", 0);
+    return f;
+  };
+  const Checkpoint c = open(file(16, true));
+  EXPECT_EQ(c.config.get<int>("intermediate_size_mlp"), 24);
+  EXPECT_EQ(c.config.get<int>("intermediate_size"), 12);
+  EXPECT_EQ(c.config.get<std::vector<int>>("moe_layers"), std::vector<int>({1}));
+  EXPECT_TRUE(c.config.get<bool>("use_qk_norm"));
+  EXPECT_FALSE(c.config.has("no_rope_layers"));
+  EXPECT_TRUE(c.source->find("model.layers.1.feed_forward.shared_expert.up_proj.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.1.feed_forward.router.weight"));
+  const Checkpoint all = open(file(128, false));
+  EXPECT_FALSE(all.config.get<bool>("use_qk_norm"));
+  EXPECT_TRUE(all.config.is_null("attention_chunk_size"));
+  EXPECT_EQ(all.config.get<std::vector<int>>("no_rope_layers"), std::vector<int>({1, 1}));
+}
+
+TEST_F(GgufTables, CommandsDensePrefixHasAWidthOfItsOwn) {
+  const auto file = [](bool scaled) {
+    Gguf f = file_of("cohere2moe", 3);
+    f.integer("cohere2moe.feed_forward_length", 24)
+        .integer("cohere2moe.expert_feed_forward_length", 12)
+        .integer("cohere2moe.expert_count", 4)
+        .integer("cohere2moe.expert_used_count", 2)
+        .integer("cohere2moe.expert_gating_func", 1)
+        .integer("cohere2moe.leading_dense_block_count", 1)
+        .integer("cohere2moe.nextn_predict_layers", 1)
+        .integer("cohere2moe.attention.sliding_window", 7)
+        .pair("cohere2moe.attention.sliding_window_pattern", 9, flags({false, true, false}))
+        .tensor("blk.2.nextn.eh_proj.weight", 0, {8, 8}, floats(64));
+    if (scaled) f.number("cohere2moe.logit_scale", 0.25f);
+    return f;
+  };
+  const Checkpoint c = open(file(true));
+  EXPECT_EQ(c.config.get<int>("num_hidden_layers"), 2);
+  EXPECT_EQ(c.config.get<int>("prefix_dense_intermediate_size"), 24);
+  EXPECT_EQ(c.config.get<int>("intermediate_size"), 12);
+  EXPECT_EQ(c.config.get<std::string>("expert_selection_fn"), "softmax");
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"full_attention", "sliding_attention"}));
+  refuse(file(false), ErrorKind::bad_checkpoint, {"cohere2moe.logit_scale"});
+}
+
+TEST_F(GgufTables, LayersHaveALimit) {
+  refuse(file_of("llama4", 2'000'000'000), ErrorKind::bad_checkpoint, {"llama4.block_count", "2000000000"});
+}
+
+TEST_F(GgufTables, KimisDeltaLayersKeepNoKeys) {
+  const auto file = [](bool taps) {
+    Gguf f = file_of("kimi-linear", 3);
+    f.integer("kimi-linear.feed_forward_length", 24)
+        .integer("kimi-linear.attention.kv_lora_rank", 6)
+        .integer("kimi-linear.rope.dimension_count", 4)
+        .integer("kimi-linear.attention.key_length_mla", 10)
+        .integer("kimi-linear.attention.value_length_mla", 5)
+        .integer("kimi-linear.expert_count", 4)
+        .integer("kimi-linear.expert_used_count", 2)
+        .integer("kimi-linear.expert_feed_forward_length", 3)
+        .integer("kimi-linear.kda.head_dim", 4)
+        .pair("kimi-linear.attention.head_count_kv", 9, list({0, 1, 0}))
+        .tensor("blk.0.ssm_beta.weight", 0, {8, 5}, floats(40))
+        .tensor("blk.0.ssm_a", 0, {1, 5}, raw(-1.0f) + raw(-2.0f) + raw(-1.0f) + raw(-1.0f) + raw(-1.0f));
+    if (taps) f.integer("kimi-linear.ssm.conv_kernel", 4);
+    return f;
+  };
+  const Checkpoint c = open(file(true));
+  const Config delta = c.config.child("linear_attn_config");
+  EXPECT_EQ(delta.get<std::vector<int>>("full_attn_layers"), std::vector<int>({2}));
+  EXPECT_EQ(delta.get<int>("num_heads"), 5);
+  EXPECT_EQ(delta.get<int>("short_conv_kernel_size"), 4);
+  EXPECT_TRUE(c.source->find("model.layers.0.self_attn.b_proj.weight"));
+  EXPECT_FLOAT_EQ(c.source->load("model.layers.0.self_attn.A_log").data.data<float>()[1], std::log(2.0f));
+  refuse(file(false), ErrorKind::bad_checkpoint, {"ssm.conv_kernel"});
+}
+
+TEST_F(GgufTables, DbrxConfigsAreNested) {
+  Gguf f = file_of("dbrx", 1);
+  f.integer("dbrx.feed_forward_length", 12)
+      .integer("dbrx.expert_count", 4)
+      .integer("dbrx.expert_used_count", 2)
+      .integer("dbrx.attention.head_count_kv", 1)
+      .number("dbrx.attention.clamp_kqv", 8.0f)
+      .tensor("blk.0.attn_output_norm.weight", 0, {8}, floats(8));
+  const Checkpoint c = open(f);
+  EXPECT_EQ(c.config.get<int>("n_layers"), 1);
+  EXPECT_EQ(c.config.child("attn_config").get<int>("kv_n_heads"), 1);
+  EXPECT_EQ(c.config.child("attn_config").get<float>("clip_qkv"), 8.0f);
+  EXPECT_EQ(c.config.child("ffn_config").get<int>("moe_top_k"), 2);
+  EXPECT_TRUE(c.source->find("model.layers.0.norm_attn_norm.norm_2.weight"));
 }
 
 }  // namespace

@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/formats/gguf_file.h"
 
 namespace mlxcel {
 namespace {
@@ -41,16 +42,39 @@ std::filesystem::path pooling_folder(const std::filesystem::path& model) {
         fail(ErrorKind::bad_checkpoint, "{}: pooling path \"{}\" leaves the model", modules_path.string(),
              name.string());
       folder = model / name;
-    } else if (!type.ends_with(".Transformer") && !type.ends_with(".Normalize")) {
-      fail(ErrorKind::unsupported, "{}: module \"{}\" is not supported (Transformer, Pooling, Normalize are)",
+    } else if (!type.ends_with(".Transformer") && !type.ends_with(".Normalize") &&
+               !type.ends_with(".Dense")) {
+      fail(ErrorKind::unsupported,
+           "{}: module \"{}\" is not supported (Transformer, Pooling, Dense, Normalize are)",
            modules_path.string(), type);
     }
   }
   return folder;
 }
 
+/// "<architecture>.pooling_type", as llama.cpp numbers them: 1 mean, 2 first token, 3 last token; 0 is none
+/// and 4 a reranker's.
+std::optional<Pooling> gguf_pooling(const Checkpoint& checkpoint) {
+  if (!checkpoint.gguf) return std::nullopt;
+  for (const auto& [key, value] : *checkpoint.gguf) {
+    if (!key.ends_with(".pooling_type") || key.ends_with(".classifier.pooling_type")) continue;
+    switch (gguf_integer(*checkpoint.gguf, key, 0, 255).value_or(0)) {
+      case 1:
+        return Pooling::mean;
+      case 2:
+        return Pooling::cls;
+      case 3:
+        return Pooling::last;
+      default:
+        return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Pooling> checkpoint_pooling(const Checkpoint& checkpoint) {
-  if (checkpoint.format != Checkpoint::Format::safetensors || checkpoint.path.empty()) return std::nullopt;
+  if (checkpoint.format == Checkpoint::Format::gguf) return gguf_pooling(checkpoint);
+  if (checkpoint.path.empty()) return std::nullopt;
   const auto path = pooling_folder(checkpoint.path) / "config.json";
   if (!std::filesystem::exists(path)) return std::nullopt;
   const auto config = read_json(path);
@@ -118,6 +142,7 @@ EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenize
   else
     setup.pooling = checkpoint_pooling(checkpoint).value_or(Pooling::mean);
 
+  setup.dense = read_dense_layers(checkpoint, info.hidden);
   setup.max_input = kMaxInput;
   if (info.max_positions > 0) setup.max_input = std::min(setup.max_input, info.max_positions);
   if (tokenizer != nullptr && tokenizer->max_length().value_or(0) > 0)
@@ -131,10 +156,12 @@ EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenize
 }
 
 std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions,
-                        bool normalize) {
+                        bool normalize, std::span<const DenseLayer> dense) {
   const auto columns = static_cast<size_t>(width);
   const size_t tokens = hidden.size() / columns;
-  const size_t kept = dimensions > 0 ? std::min(columns, static_cast<size_t>(dimensions)) : columns;
+  // What a dense layer reads is whole.
+  const size_t kept =
+      dimensions > 0 && dense.empty() ? std::min(columns, static_cast<size_t>(dimensions)) : columns;
   std::vector<double> sums(kept);
   switch (pooling) {
     case Pooling::cls:
@@ -155,14 +182,18 @@ std::vector<float> pool(std::span<const float> hidden, int width, Pooling poolin
           sums[i] = std::max(sums[i], static_cast<double>(hidden[t * columns + i]));
       break;
   }
+  if (!dense.empty()) {
+    sums = through(dense, std::move(sums));
+    if (dimensions > 0) sums.resize(std::min(sums.size(), static_cast<size_t>(dimensions)));
+  }
   double scale = 1.0;
   if (normalize) {
     double squares = 0.0;
     for (double v : sums) squares += v * v;
     scale = 1.0 / std::max(std::sqrt(squares), 1e-12);
   }
-  std::vector<float> vector(kept);
-  for (size_t i = 0; i < kept; ++i) {
+  std::vector<float> vector(sums.size());
+  for (size_t i = 0; i < vector.size(); ++i) {
     vector[i] = static_cast<float>(sums[i] * scale);
     if (!std::isfinite(vector[i]))
       fail(ErrorKind::internal, "the model's hidden states are not finite: entry {} is {}", i, vector[i]);

@@ -91,7 +91,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     if (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp)
       fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
-        *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
+        *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens, embedding_.dense);
   } else {
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",

@@ -14,9 +14,8 @@ namespace {
 
 /// x as eight-bit numbers of steps.
 array rounded(const array& x, const array& step) {
-  if (fault("keys and values not rounded")) return x;
   const array whole = mx::clip(mx::round(mx::divide(x, step)), array(-128.0f), array(127.0f));
-  return mx::multiply(whole, step);
+  return fault("steps of keys and values dropped") ? whole : mx::multiply(whole, step);
 }
 
 /// Reads qkv_proj, q_norm, k_norm, the two steps and out_proj; a reader q_proj, q_norm and out_proj.
@@ -123,7 +122,7 @@ Arch arch_afm7() {
           .build = build,
           .weights = {},
           .tiny = R"({"model_type": "afm7", "vocab_size": 256, "hidden_dim": 192, "num_layers": 4,
-              "num_kv_reuse_layers": 2, "num_heads": 6, "num_kv_heads": 2, "hidden_dim_scale_factor": 1.5,
+              "num_kv_reuse_layers": 2, "num_heads": 6, "num_kv_heads": 2, "hidden_dim_scale_factor": 2.0,
               "rope_theta": 50000.0, "rms_norm_eps": 1e-5})"};
 }
 

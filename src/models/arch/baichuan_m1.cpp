@@ -141,7 +141,7 @@ Arch arch_baichuan_m1() {
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
               "num_swa_attention_heads": 3, "num_swa_key_value_heads": 3, "sliding_window": 8,
               "sliding_window_layers": [0, 2], "conv_window": 2, "max_position_embeddings": 512,
-              "rms_norm_eps": 1e-6, "rope_theta": 50000.0, "tie_word_embeddings": false})"};
+              "rms_norm_eps": 1e-6, "rope_theta": 50000.0, "tie_word_embeddings": true})"};
 }
 
 }  // namespace mlxcel

@@ -131,7 +131,7 @@ Arch arch_phi3small() {
       .build = build,
       .weights = rules,
       .tiny = R"({"model_type": "phi3small", "vocab_size": 256, "hidden_size": 192, "num_hidden_layers": 3,
-              "num_attention_heads": 6, "num_key_value_heads": 2, "ff_intermediate_size": 96, "gegelu_limit": 0.6,
+              "num_attention_heads": 6, "num_key_value_heads": 2, "ff_intermediate_size": 128, "gegelu_limit": 0.6,
               "dense_attention_every_n_layers": 2, "layer_norm_epsilon": 1e-5, "rope_embedding_base": 10000.0,
               "rope_position_scale": 0.5, "mup_attn_multiplier": 2.0, "mup_embedding_multiplier": 3.0,
               "mup_width_multiplier": 2.0, "blocksparse_block_size": 32, "blocksparse_num_local_blocks": 1,

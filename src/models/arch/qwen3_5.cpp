@@ -99,8 +99,11 @@ std::vector<Rule> mtp_rules(const Config&, const Source& source) {
   return rules + centred;
 }
 
-std::vector<Rule> weights(const Config&, const Source& source) {
-  auto rules = text_side_rules();
+std::vector<Rule> weights(const Config& whole, const Source& source) {
+  const Config c = text_config(whole);
+  // GGUF files number the layers of next-token prediction on.
+  auto rules = text_side_rules() + drop_layers("model.layers", c.integer("num_hidden_layers", 1, kMaxLayers),
+                                               c.integer("num_nextn_predict_layers", 0, 64, 0));
   rules.push_back(drop("*mtp.*"));
   return rules + layer_rules() + centred_norm_rules(source);
 }

@@ -1,5 +1,4 @@
-// POST /v1/embeddings, /embedding, /api/embed, /api/embeddings; and the rerank routes, which need another
-// kind of model.
+// POST /v1/embeddings, /embedding, /api/embed, /api/embeddings.
 #include <cmath>
 #include <utility>
 
@@ -107,12 +106,6 @@ void ollama_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
                   });
 }
 
-void rerank(const Router& router, const std::shared_ptr<Exchange>& exchange) {
-  llama::check_rerank(exchange->request().body);
-  router.service().engine_or_refuse();
-  refuse(501, "not_implemented", "{} is not a reranking model", router.service().options().model_id);
-}
-
 }  // namespace
 
 void start_embedding(const Router& router, const std::shared_ptr<Exchange>& exchange, EmbeddingJob job,
@@ -144,9 +137,6 @@ void add_embedding_routes(Router& router) {
              [&router](const auto& exchange) { ollama_embeddings(router, exchange, false); });
   router.add("POST", "/api/embeddings",
              [&router](const auto& exchange) { ollama_embeddings(router, exchange, true); });
-  for (const char* path : {"/v1/rerank", "/v1/reranking", "/rerank", "/reranking"}) {
-    router.add("POST", path, [&router](const auto& exchange) { rerank(router, exchange); });
-  }
 }
 
 }  // namespace mlxcel

@@ -18,15 +18,13 @@ void metrics(Service& service, const std::shared_ptr<Exchange>& exchange) {
   HttpResponse out;
   out.content_type = "text/plain; version=0.0.4; charset=utf-8";
   out.headers.emplace_back("Process-Start-Time-Unix", std::to_string(service.metrics().start_unix.load()));
+  const auto stats = service.stats();
   if (const auto engine = service.engine()) {
-    const EngineStats stats = engine->stats();
     labels.id = service.options().model_id;
     labels.family = engine->info().family;
     labels.kv_mode = engine->kv_label();
-    out.body = service.metrics().print(&stats, labels);
-  } else {
-    out.body = service.metrics().print(nullptr, labels);
   }
+  out.body = service.metrics().print(stats ? &*stats : nullptr, labels);
   exchange->respond(std::move(out));
 }
 

@@ -44,6 +44,7 @@ void list(Service& service, const std::shared_ptr<Exchange>& exchange) {
   if (ModelPool* pool = service.pool()) {
     if (query_parameter(exchange->request(), "reload") == "1") pool->rescan();
     for (const auto& model : pool->models()) {
+      if (model.hidden) continue;
       auto entry = model.service->entry();
       entry.more = {{"status", status_json(model)},
                     {"architecture", R"({"input_modalities":["text"],"output_modalities":["text"]})"},

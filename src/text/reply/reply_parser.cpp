@@ -100,6 +100,22 @@ struct ReplyParser::Impl {
     after_thought = options.thought == ThoughtMode::split;
   }
 
+  /// An answer that was cut inside a mark does not end with what there is of it.
+  void drop_cut_mark() {
+    if (open) {
+      const size_t part = held_suffix(buffer, open->close);
+      if (part > 1) buffer.resize(buffer.size() - part);
+    } else if (head) {
+      const size_t first = skip_blanks(buffer, 0);
+      const auto text = std::string_view(buffer).substr(first);
+      const auto& all = options.format->thoughts;
+      const bool cut = text.size() > 1 && std::any_of(all.begin(), all.end(), [&](const ThoughtMarks& marks) {
+                         return marks.open.starts_with(text);
+                       });
+      if (cut) buffer.clear();
+    }
+  }
+
   void advance(bool last, std::vector<ReplyPiece>& out) {
     for (;;) {
       size_t at = std::string::npos;
@@ -172,6 +188,7 @@ std::vector<ReplyPiece> ReplyParser::finish(bool whole) {
     impl_->harmony->finish(whole, out);
     return out;
   }
+  if (!whole) impl_->drop_cut_mark();
   impl_->advance(true, out);
   if (impl_->open) append_text(out, ReplyPiece::Kind::thought, impl_->blanks);
   if (!impl_->open && !impl_->lead.empty()) impl_->to_content(impl_->lead, out);

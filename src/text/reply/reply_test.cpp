@@ -378,7 +378,7 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
     std::string text;
   } cases[] = {
       {"tools <tool_call>", "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"a long"},
-      {"[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]search[ARGS]{\"query\": \"a long"},
+      {"tools [TOOL_CALLS] [ARGS]", "[TOOL_CALLS]search[ARGS]{\"query\": \"a long"},
       {"tools <|channel|> <|message|>",
        "<|channel|>commentary to=functions.search<|message|>{\"query\": \"a long"},
   };
@@ -470,6 +470,13 @@ TEST(Reply, ThoughtsWhereverTheyBegin) {
     reply = parse(source, "still thin", size, "<think>\n", ThoughtMode::split, false);
     EXPECT_EQ(reply.thought, "still thin");
     EXPECT_EQ(reply.content, "");
+    // Cut inside a mark: what there is of it is nobody's text, unless it may be something else.
+    reply = parse(source, "<think>still thin\n</thi", size, "", ThoughtMode::split, false);
+    EXPECT_EQ(reply.thought, "still thin\n");
+    reply = parse(source, "<thi", size, "", ThoughtMode::split, false);
+    EXPECT_EQ(reply.content + reply.thought, "");
+    reply = parse(source, "a <thi", size, "", ThoughtMode::split, false);
+    EXPECT_EQ(reply.content, "a <thi");
     // Left in the content.
     reply = parse(source, "<think>a</think> b", size, "", ThoughtMode::keep);
     EXPECT_EQ(reply.content, "<think>a</think> b");
