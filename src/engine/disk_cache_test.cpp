@@ -16,7 +16,6 @@
 #include <thread>
 
 #include "base/error.h"
-#include "base/error.h"
 #include "base/log.h"
 #include "state/attend.h"
 #include "state/step.h"

@@ -81,7 +81,7 @@ struct EngineOptions {
   double prompt_cache_disk_ttl_s = 0;  // entries not used for so long go; 0: they stay
   std::string weight_edits = {};       // what was done to the weights beyond their files (surgery)
   size_t max_per_key = 0;              // running requests of one key while others wait; 0: any number
-  size_t keys = 1;             // how many there are: each may fill its share of the queue, beyond: KeyBusy
+  size_t keys = 1;  // how many there are: each may fill its share of the queue, beyond: KeyBusy
   // Speculation: answers do not change, whatever is drafted.
   bool prompt_lookup = false;              // draft from what prompt and answer repeat
   int prompt_lookup_max_batch = 2;         // rows that decode at once, beyond which nothing is looked up

@@ -108,7 +108,8 @@ std::vector<double> oracle(const Form& f, const Sequence& given, bool two_way = 
     return !f.format || kernels::is_dense(type) ? f.dtype : mx::float32;
   };
   const mx::Dtype key_dtype = f.format ? dtype_of(f.format->keys) : f.dtype;
-  const mx::Dtype value_dtype = f.format ? dtype_of(f.latent > 0 ? f.format->keys : f.format->values) : f.dtype;
+  const mx::Dtype value_dtype =
+      f.format ? dtype_of(f.latent > 0 ? f.format->keys : f.format->values) : f.dtype;
   const AttendOptions options = options_of(f);
   std::vector<double> out(static_cast<size_t>(s.length * f.heads * f.value_dim));
   const int group = f.heads / f.kv_heads;
@@ -169,7 +170,7 @@ std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pie
   const array qa(q.begin(), {tokens, f.heads, f.key_dim}, mx::float32);
   const array ka(k.begin(), {tokens, f.kv_heads, f.key_dim}, mx::float32);
   const array va(v.begin(), {tokens, f.kv_heads, f.value_dim}, mx::float32);
-  array out = two_way ? attend_alone(qa, ka, va, step, options_of(f))
+  array out = two_way        ? attend_alone(qa, ka, va, step, options_of(f))
               : f.latent > 0 ? attend(qa, ka, std::nullopt, step, slot, options_of(f))
                              : attend(qa, ka, va, step, slot, options_of(f));
   std::vector<array> all = step.pending();

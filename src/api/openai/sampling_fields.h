@@ -31,7 +31,7 @@ struct SamplingFields {
   std::optional<int> max_pattern, min_pattern, min_count;  // loop detection; 0: off
   bool post_sampling_probs = false;
   std::optional<std::vector<std::pair<int, float>>> adapters;  // id, scale; the others get 0
-  bool cache_prompt = true;      // reuse kept prefixes and keep this one
+  bool cache_prompt = true;                                    // reuse kept prefixes and keep this one
   std::string cache_key;         // prefixes are shared by requests with the same
   std::optional<uint32_t> seed;  // folded to 32 bits; absent also for -1 and 4294967295 (fresh)
   bool seed_given = false;       // true also for an explicit "fresh one, please"

@@ -96,7 +96,8 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
-    if (info_.diffusion.block > 0 && (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp))
+    if (info_.diffusion.block > 0 &&
+        (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp))
       fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
            info_.model_type);
     make_store(checkpoint);
@@ -153,8 +154,9 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   store_ = std::make_unique<StateStore>(
       layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens, .formats = kv.formats});
   work_.pages_total = store_->pages_total();
-  uncuttable_ = !layout.recurrent().empty() || std::any_of(layout.kv().begin(), layout.kv().end(),
-                                                           [](const KvSpec& spec) { return spec.window > 0; });
+  uncuttable_ =
+      !layout.recurrent().empty() ||
+      std::any_of(layout.kv().begin(), layout.kv().end(), [](const KvSpec& spec) { return spec.window > 0; });
   if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
   if (!cache_ || options_.prompt_cache_dir.empty()) return;
   if (kernel_mode() != KernelMode::native) {

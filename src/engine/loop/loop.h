@@ -171,8 +171,8 @@ class Loop final : public ModelThread::Guest {
   // Tokens of a step, and rows, after an allocation failed; they grow back.
   int step_limit_ = kNoLimit;
   int row_limit_ = kNoLimit;
-  int calm_steps_ = 0;  // since then
-  size_t memory_left_ = 0;            // as it was at memory_seen_
+  int calm_steps_ = 0;      // since then
+  size_t memory_left_ = 0;  // as it was at memory_seen_
   TimePoint memory_seen_ = {};
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
   uint64_t turn_ = 0;

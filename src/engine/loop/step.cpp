@@ -14,7 +14,7 @@
 namespace mlxcel {
 namespace {
 
-constexpr int kCalmSteps = 32;  // after a failed allocation, until more is tried again
+constexpr int kCalmSteps = 32;                    // after a failed allocation, until more is tried again
 constexpr size_t kScoreBytes = size_t{64} << 20;  // logits of one step's prompt log-probabilities
 
 }  // namespace
@@ -33,7 +33,8 @@ std::vector<Piece> Loop::plan() {
     pieces.push_back({s.get(), s->remaining(), Wants::last});
     decoding += pieces.back().count;
   }
-  if (drafter_ && !pieces.empty()) decoding += draft(pieces, std::min(pace_.budget(), step_limit_) - decoding);
+  if (drafter_ && !pieces.empty())
+    decoding += draft(pieces, std::min(pace_.budget(), step_limit_) - decoding);
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
@@ -156,8 +157,8 @@ void Loop::run(const std::vector<Piece>& pieces) {
   if (decoding_rows > 0 && decoding_rows < static_cast<int>(pieces.size())) ++work_.mixed_steps;
 }
 
-// An allocation failed: the rows stand as before the step, and the next has less of prompts. Where that is not
-// possible, the youngest row gives its memory back and waits; a row alone with one token is refused.
+// An allocation failed: the rows stand as before the step, and the next has less of prompts. Where that is
+// not possible, the youngest row gives its memory back and waits; a row alone with one token is refused.
 void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error) {
   int total = 0, prompts = 0;
   for (const Piece& piece : pieces) {
