@@ -232,8 +232,8 @@ void Soak::run(const std::string& kv, int by_default) {
     if (!setting.lookup && !setting.own_draft) {
       EXPECT_EQ(stats.drafted, 0u) << setting.name;
     }
-    // Random weights need not repeat themselves; those of this family do.
-    if (setting.lookup && GetParam() == "llama") {
+    // Random weights need not repeat themselves; those of this family do, as long as no code rounds its keys.
+    if (setting.lookup && GetParam() == "llama" && kv == "fp16") {
       EXPECT_GT(stats.drafted, 0u) << setting.name;
     }
     // Rows without adapters are its drafter's own; greedy ones draw what it drafts.
