@@ -131,6 +131,15 @@ const std::vector<Mutant>& mutants() {
       {"delta rule without correction", {"qwen3_5", "kimi_linear", "qwen3_next"}},
       {"output gate left out", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
       {"gates of the convolution swapped", {"lfm2"}},
+      {"value scale dropped", {"mimo_v2_flash"}},
+      {"sinks dropped", {"mimo_v2_flash"}},
+      {"window ignored", {"mimo_v2_flash", "cohere2_moe"}},
+      {"qk norm on the other side of rope", {"hunyuan_v1_moe"}},
+      {"shared experts dropped", {"hunyuan_v1_moe", "cohere2_moe", "mistral4"}},
+      {"query temperature dropped", {"mistral4"}},
+      {"mscale dropped", {"mistral4"}},
+      {"expert groups ignored", {"mistral4", "mimo_v2_flash"}},
+      {"expert weights dropped", {"phimoe", "cohere2_moe"}},
   };
   return list;
 }
@@ -181,7 +190,8 @@ TEST(Mutants, no_fault_is_no_difference) {
 
 /// Text sides of models with towers: another family builds them.
 bool is_wrapper(const std::string& family) {
-  static const std::set<std::string> wrappers = {"gemma3", "mistral3", "qwen2_vl", "qwen3_vl"};
+  static const std::set<std::string> wrappers = {"gemma3", "mistral3", "qwen2_vl", "qwen3_vl",
+                                                 "qwen3_vl_moe"};
   return wrappers.contains(family);
 }
 
