@@ -154,3 +154,38 @@ CASES |= {
         "mutants": [{"rope_scaling": {"long_mscale": 1.0, "short_mscale": 1.0}}, {"router_jitter_noise": 0.4}],
     },
 }
+
+STEP3P5 = {
+    "architectures": ["Step3p5ForCausalLM"], "model_type": "step3p5", "hidden_size": 60, "intermediate_size": 76,
+    "num_hidden_layers": 4, "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 16, "rms_norm_eps": 1e-5,
+    "rope_theta": [100000.0, 1000.0, 1000.0, 100000.0], "partial_rotary_factors": [0.5, 1.0, 1.0, 0.5],
+    "rope_scaling": {"rope_type": "llama3", "factor": 4.0, "low_freq_factor": 1.0, "high_freq_factor": 4.0,
+                     "original_max_position_embeddings": 32},
+    "yarn_only_types": ["full_attention"], "sliding_window": 7, "layer_types":
+    ["full_attention", "sliding_attention", "sliding_attention", "full_attention"], "attention_other_setting":
+    {"num_attention_heads": 4, "num_attention_groups": 1}, "use_head_wise_attn_gate": True, "moe_layers_enum": "1,2,3",
+    "moe_num_experts": 7, "moe_top_k": 3, "moe_intermediate_size": 26, "share_expert_dim": 30,
+    "moe_router_scaling_factor": 1.5, "norm_expert_weight": True, "swiglu_limits": [0.0, 0.5, 0.0, 0.5],
+    "swiglu_limits_shared": [0.5, 0.0, 0.5, 0.0], "tie_word_embeddings": False, **SMALL,
+}
+
+PUBLISHED_STEP = [(r"\.mlp\.switch_mlp\.", ".moe."), (r"\.mlp\.gate\.gate\.", ".moe.gate."),
+                  (r"\.mlp\.gate\.router_bias", ".moe.router_bias"), (r"\.mlp\.share_expert\.", ".share_expert.")]
+
+CASES |= {
+    "step3p5-published": {
+        "oracle": "mlx", "config": STEP3P5, "rename": PUBLISHED_STEP,
+        "mutants": [{"sliding_window": 9}, {"swiglu_limits": [0.0, 0.0, 0.0, 0.0]}, {"moe_top_k": 2},
+                    {"rope_theta": [1000.0, 1000.0, 1000.0, 1000.0]}, {"yarn_only_types": ["sliding_attention"]}],
+    },
+    "step3p5-converted": {
+        "oracle": "mlx",
+        "config": {**STEP3P5, "use_head_wise_attn_gate": False, "norm_expert_weight": False, "moe_layers_enum": "2",
+                   "attention_other_setting": None, "num_hidden_layers": 3, "layer_types": None, "rope_theta": 10000.0,
+                   "rope_scaling": None, "yarn_only_types": None, "partial_rotary_factors": None,
+                   "swiglu_limits": None},
+        "drop": ["attention_other_setting", "layer_types", "rope_scaling", "yarn_only_types", "partial_rotary_factors",
+                 "swiglu_limits"],
+        "mutants": [{"moe_router_scaling_factor": 3.0}, {"swiglu_limits_shared": [0.0, 0.0, 0.0]}],
+    },
+}

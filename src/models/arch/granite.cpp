@@ -37,8 +37,8 @@ Arch arch_granite() {
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "attention_bias": true, "mlp_bias": true, "tie_word_embeddings": true,
-              "embedding_multiplier": 3.0, "attention_multiplier": 0.3, "residual_multiplier": 0.4,
-              "logits_scaling": 2.5})"};
+              "embedding_multiplier": 1.5, "attention_multiplier": 0.3, "residual_multiplier": 0.7,
+              "logits_scaling": 0.5})"};
 }
 
 }  // namespace mlxcel
