@@ -127,7 +127,7 @@ std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pie
   const array qa(q.begin(), {tokens, f.heads, f.key_dim}, mx::float32);
   const array ka(k.begin(), {tokens, f.kv_heads, f.key_dim}, mx::float32);
   const array va(v.begin(), {tokens, f.kv_heads, f.value_dim}, mx::float32);
-  array out = two_way ? attend_two_way(qa, ka, va, step, options_of(f)) : attend(qa, ka, va, step, slot, options_of(f));
+  array out = two_way ? attend_alone(qa, ka, va, step, options_of(f)) : attend(qa, ka, va, step, slot, options_of(f));
   std::vector<array> all = step.pending();
   all.push_back(out);
   mx::eval(all);

@@ -76,13 +76,13 @@ COHERE2_MOE = {
 
 CASES = {
     "qwen3_vl_moe-published": {
-        "config": QWEN3_VL_MOE, "below": 88,
+        "config": QWEN3_VL_MOE, "below": 88, "layout": turned_experts,
         "mutants": [{"text_config": {"num_experts_per_tok": 3}}],
     },
     "qwen3_vl_moe-dense-first": {
         "config": {**QWEN3_VL_MOE, "text_config": {**QWEN3_VL_MOE_TEXT, "mlp_only_layers": [0], "attention_bias": True,
                                                    "num_key_value_heads": 1, "norm_topk_prob": False}},
-        "below": 88, "layout": turned_experts,
+        "below": 88,
         "mutants": [{"text_config": {"rope_theta": 1000.0}}, {"text_config": {"num_experts_per_tok": 1}}],
     },
     "hunyuan_v1_moe-alpha": {

@@ -1,4 +1,4 @@
-// bert: encoders for embeddings. Pooling stays in the metadata (bert.pooling_type).
+// bert, modern-bert: encoders for embeddings. Pooling stays in the metadata (bert.pooling_type).
 
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
@@ -41,7 +41,53 @@ void complete(const GgufFacts& facts, ConfigDraft& config) {
   config.erase("tie_word_embeddings");
 }
 
+constexpr GgufKey kModernKeys[] = {
+    {"block_count", "num_hidden_layers", Kind::integer, true},
+    {"context_length", "max_position_embeddings", Kind::integer, true},
+    {"embedding_length", "hidden_size", Kind::integer, true},
+    {"feed_forward_length", "intermediate_size", Kind::integer, true},
+    {"attention.head_count", "num_attention_heads", Kind::integer, true},
+    {"attention.layer_norm_rms_epsilon", "norm_eps", Kind::number},
+    {"attention.layer_norm_epsilon", "norm_eps", Kind::number},
+    {"attention.sliding_window", "local_attention", Kind::integer, true},
+    {"rope.freq_base", "global_rope_theta", Kind::number, true},
+};
+
+constexpr GgufName kModernNames[] = {
+    {"token_embd.weight", "embeddings.tok_embeddings.weight"},
+    {"token_embd_norm.*", "embeddings.norm.*"},
+    {"output_norm.*", "final_norm.*"},
+    {"blk.#.attn_norm.*", "layers.#.attn_norm.*"},
+    {"blk.#.attn_qkv.*", "layers.#.attn.Wqkv.*"},
+    {"blk.#.attn_output.*", "layers.#.attn.Wo.*"},
+    {"blk.#.ffn_norm.*", "layers.#.mlp_norm.*"},
+    {"blk.#.ffn_up.*", "layers.#.mlp.Wi.*"},
+    {"blk.#.ffn_down.*", "layers.#.mlp.Wo.*"},
+};
+
+void complete_modern(const GgufFacts& facts, ConfigDraft& config) {
+  if (facts.has_tensor("cls.weight") || facts.has_tensor("cls.output.weight"))
+    fail(ErrorKind::unsupported,
+         "{}: a ModernBERT classifier as GGUF is not mapped yet; use a safetensors folder",
+         facts.file.first.string());
+  config.set("local_rope_theta", facts.number("rope.freq_base_swa").value_or(10000.0));
+  config.set("global_attn_every_n_layers",
+             facts.integer("attention.sliding_window_pattern", 1, 4096).value_or(3));
+  config.set("hidden_activation",
+             gguf_string(facts.file.metadata, facts.prefix + "hidden_activation").value_or("gelu").c_str());
+  config.set("norm_bias", facts.has_tensor("output_norm.bias"));
+  config.set("attention_bias", facts.has_tensor("blk.0.attn_qkv.bias"));
+  config.set("mlp_bias", facts.has_tensor("blk.0.ffn_up.bias"));
+  config.erase("tie_word_embeddings");
+}
+
 }  // namespace
+
+std::span<const GgufArch> gguf_encoders() {
+  static const GgufArch archs[] = {
+      {"modern-bert", "modernbert", "ModernBertModel", kModernKeys, kModernNames, complete_modern}};
+  return archs;
+}
 
 const GgufArch& gguf_bert() {
   static const GgufArch arch{"bert", "bert", "BertModel", kKeys, kNames, complete};

@@ -38,8 +38,9 @@ void complete_gemma2(const GgufFacts& facts, ConfigDraft& config) {
   config.set("final_logit_softcapping", facts.number("final_logit_softcapping").value_or(30.0));
   // 27B, of 46 layers, scales queries by width / heads, the others by the head.
   const bool largest = config.integer("num_hidden_layers") == 46;
-  config.set("query_pre_attn_scalar", largest ? config.integer("hidden_size") / config.integer("num_attention_heads")
-                                              : config.integer("head_dim"));
+  config.set("query_pre_attn_scalar",
+             largest ? config.integer("hidden_size") / config.integer("num_attention_heads")
+                     : config.integer("head_dim"));
 }
 
 }  // namespace

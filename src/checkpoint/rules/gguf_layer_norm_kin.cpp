@@ -11,8 +11,8 @@ std::span<const GgufName> llama_names() {
 }
 
 std::span<const GgufName> starcoder2_names() {
-  static const auto names = gguf_llama_names({{"blk.#.ffn_up.*", "model.layers.#.mlp.c_fc.*"},
-                                              {"blk.#.ffn_down.*", "model.layers.#.mlp.c_proj.*"}});
+  static const auto names = gguf_llama_names(
+      {{"blk.#.ffn_up.*", "model.layers.#.mlp.c_fc.*"}, {"blk.#.ffn_down.*", "model.layers.#.mlp.c_proj.*"}});
   return names;
 }
 

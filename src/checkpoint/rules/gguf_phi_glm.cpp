@@ -7,10 +7,11 @@ namespace mlxcel {
 namespace {
 
 std::span<const GgufName> phi3_names() {
-  static const auto names = gguf_llama_names({{"rope_factors_long.weight", ""},
-                                              {"rope_factors_short.weight", ""},
-                                              {"blk.#.attn_qkv.weight", "model.layers.#.self_attn.qkv_proj.weight"},
-                                              {"blk.#.ffn_up.weight", "model.layers.#.mlp.gate_up_proj.weight"}});
+  static const auto names =
+      gguf_llama_names({{"rope_factors_long.weight", ""},
+                        {"rope_factors_short.weight", ""},
+                        {"blk.#.attn_qkv.weight", "model.layers.#.self_attn.qkv_proj.weight"},
+                        {"blk.#.ffn_up.weight", "model.layers.#.mlp.gate_up_proj.weight"}});
   return names;
 }
 
@@ -29,19 +30,21 @@ std::span<const GgufName> chatglm_names() {
 }
 
 std::span<const GgufName> glm4_names() {
-  static const auto names =
-      gguf_llama_names({{"blk.#.post_attention_norm.weight", "model.layers.#.post_self_attn_layernorm.weight"},
-                        {"blk.#.post_ffw_norm.weight", "model.layers.#.post_mlp_layernorm.weight"},
-                        {"blk.#.ffn_up.weight", "model.layers.#.mlp.gate_up_proj.weight"}});
+  static const auto names = gguf_llama_names(
+      {{"blk.#.post_attention_norm.weight", "model.layers.#.post_self_attn_layernorm.weight"},
+       {"blk.#.post_ffw_norm.weight", "model.layers.#.post_mlp_layernorm.weight"},
+       {"blk.#.ffn_up.weight", "model.layers.#.mlp.gate_up_proj.weight"}});
   return names;
 }
 
 void complete_phi3(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_rope(facts, config);
   config.set("hidden_act", "silu");
-  if (const auto window = facts.integer("attention.sliding_window", 0, int64_t{1} << 30); window && *window > 0)
+  if (const auto window = facts.integer("attention.sliding_window", 0, int64_t{1} << 30);
+      window && *window > 0)
     config.set("sliding_window", *window);
-  const bool longer = facts.has_tensor("rope_factors_long.weight"), shorter = facts.has_tensor("rope_factors_short.weight");
+  const bool longer = facts.has_tensor("rope_factors_long.weight"),
+             shorter = facts.has_tensor("rope_factors_short.weight");
   if (!longer && !shorter) return;
   const std::string path = facts.file.first.string();
   const auto original = facts.integer("rope.scaling.original_context_length", 1, int64_t{1} << 30);

@@ -77,6 +77,12 @@ const GgufArch& gguf_qwen3() {
   return arch;
 }
 
+const GgufArch& gguf_qwen3vlmoe() {
+  static const GgufArch arch{"qwen3vlmoe", "qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration",
+                             moe_keys(),   kNames,         complete_qwen3moe};
+  return arch;
+}
+
 const GgufArch& gguf_qwen3moe() {
   static const GgufArch arch{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
                              moe_keys(), kNames,      complete_qwen3moe};

@@ -9,6 +9,7 @@ const GgufArch& gguf_llama();
 const GgufArch& gguf_qwen2();
 const GgufArch& gguf_qwen3();
 const GgufArch& gguf_qwen3moe();
+const GgufArch& gguf_qwen3vlmoe();
 const GgufArch& gguf_gemma3();
 const GgufArch& gguf_gpt2();
 const GgufArch& gguf_mamba2();
@@ -25,6 +26,7 @@ std::span<const GgufArch> gguf_latent();         // deepseek2
 std::span<const GgufArch> gguf_scans();          // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
 std::span<const GgufArch> gguf_lfm2s();          // lfm2, lfm2moe
 std::span<const GgufArch> gguf_deltas();         // qwen3next, qwen35, qwen35moe
+std::span<const GgufArch> gguf_encoders();        // modern-bert
 std::span<const GgufArch> gguf_late_gemmas();    // gemma3n, gemma4
 
 }  // namespace mlxcel
