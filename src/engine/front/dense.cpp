@@ -22,14 +22,17 @@ nlohmann::json read_json(const std::filesystem::path& path) {
 }
 
 std::string word(const nlohmann::json& object, const char* key) {
-  return object.is_object() && object.contains(key) && object[key].is_string() ? object[key].get<std::string>() : "";
+  return object.is_object() && object.contains(key) && object[key].is_string()
+             ? object[key].get<std::string>()
+             : "";
 }
 
 int width(const nlohmann::json& config, const char* key, const std::filesystem::path& path) {
   const bool there = config.is_object() && config.contains(key) && config[key].is_number_integer();
   const auto value = there ? config[key].get<int64_t>() : int64_t{0};
   if (value < 1 || value > kMaxWidth)
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected 1 to {}, found {}", path.string(), key, kMaxWidth, value);
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected 1 to {}, found {}", path.string(), key, kMaxWidth,
+         value);
   return static_cast<int>(value);
 }
 
@@ -52,12 +55,13 @@ DenseLayer read_layer(const std::filesystem::path& folder, int in) {
   layer.in = width(config, "in_features", path);
   layer.out = width(config, "out_features", path);
   if (layer.in != in)
-    fail(ErrorKind::bad_checkpoint, "{}: in_features: expected {}, the width before it, found {}", path.string(), in,
-         layer.in);
+    fail(ErrorKind::bad_checkpoint, "{}: in_features: expected {}, the width before it, found {}",
+         path.string(), in, layer.in);
   const auto activation = word(config, "activation_function");
   layer.tanh = activation.ends_with(".Tanh");
   if (!layer.tanh && !activation.empty() && !activation.ends_with(".Identity"))
-    fail(ErrorKind::unsupported, "{}: activation_function \"{}\": expected Identity or Tanh", path.string(), activation);
+    fail(ErrorKind::unsupported, "{}: activation_function \"{}\": expected Identity or Tanh", path.string(),
+         activation);
   std::vector<std::string> warnings;
   size_t bytes = 0;
   const auto tensors = read_safetensors_folder(folder, warnings, bytes);

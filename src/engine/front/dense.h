@@ -1,5 +1,6 @@
 // Dense layers behind the pooling of sentence-transformers folders (EmbeddingGemma has two). Plain memory.
-// Thread: reading on the model thread, through() on any. Failure: bad_checkpoint naming file or tensor, unsupported for activations other than none and tanh.
+// Thread: reading on the model thread, through() on any. Failure: bad_checkpoint naming file or tensor,
+// unsupported for activations other than none and tanh.
 #pragma once
 
 #include <span>

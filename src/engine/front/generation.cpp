@@ -15,7 +15,8 @@ struct TextStream::Impl {
     size_t start;
   };
 
-  Impl(std::shared_ptr<const Tokenizer> t, std::vector<std::string> stops, bool show_special, std::vector<TokenId> marks)
+  Impl(std::shared_ptr<const Tokenizer> t, std::vector<std::string> stops, bool show_special,
+       std::vector<TokenId> marks)
       : tokenizer(std::move(t)),
         shown(std::move(marks)),
         detokenizer(tokenizer, !show_special && shown.empty()),
@@ -58,12 +59,14 @@ struct TextStream::Impl {
 
   std::optional<TextEvent> push(Token token) {
     const TokenId id = token.draw.token;
-    const bool hidden = hides && tokenizer->is_special(id) && std::find(shown.begin(), shown.end(), id) == shown.end();
+    const bool hidden =
+        hides && tokenizer->is_special(id) && std::find(shown.begin(), shown.end(), id) == shown.end();
     const std::string piece = hidden ? std::string() : detokenizer.push(id);
     held.push_back({std::move(token.draw), made});
     made += piece.size();
     StopMatcher::Result match = matcher.push(piece);
-    if (match.stopped) return end(std::move(match.text), "stop", std::move(match.stop), token.timings, token.seed);
+    if (match.stopped)
+      return end(std::move(match.text), "stop", std::move(match.stop), token.timings, token.seed);
     sent += match.text.size();
     TextDelta delta;
     delta.text = std::move(match.text);
@@ -76,12 +79,13 @@ struct TextStream::Impl {
     StopMatcher::Result match = matcher.push(detokenizer.finish());
     if (match.stopped)
       return end(std::move(match.text), "stop", std::move(match.stop), finished.timings, finished.seed);
-    return end(match.text + matcher.finish(), to_string(finished.reason), "", finished.timings, finished.seed);
+    return end(match.text + matcher.finish(), to_string(finished.reason), "", finished.timings,
+               finished.seed);
   }
 };
 
-TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special,
-                       std::vector<TokenId> shown)
+TextStream::TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
+                       bool show_special, std::vector<TokenId> shown)
     : impl_(std::make_unique<Impl>(std::move(tokenizer), std::move(stops), show_special, std::move(shown))) {}
 TextStream::~TextStream() = default;
 TextStream::TextStream(TextStream&&) noexcept = default;
@@ -98,12 +102,14 @@ std::optional<TextEvent> TextStream::push(Event event) {
 }
 
 TextEnd generate(Engine& engine, Request request, std::vector<std::string> stops,
-                 const std::function<void(const TextDelta&)>& on_text, const std::function<bool()>& cancelled) {
+                 const std::function<void(const TextDelta&)>& on_text,
+                 const std::function<bool()>& cancelled) {
   constexpr auto kPoll = std::chrono::milliseconds(50);
   TextStream stream(engine.tokenizer(), std::move(stops));
   // Shared with the sink, which may outlive this call by the steps a cancelled request still takes.
   auto channel = std::make_shared<Channel<Event>>();
-  const Handle handle = engine.submit(std::move(request), [channel](Event event) { channel->push(std::move(event)); });
+  const Handle handle =
+      engine.submit(std::move(request), [channel](Event event) { channel->push(std::move(event)); });
   bool asked = false;
   while (true) {
     if (!asked && cancelled && cancelled()) {

@@ -25,20 +25,26 @@ std::filesystem::path pooling_folder(const std::filesystem::path& model) {
   const auto modules_path = model / "modules.json";
   if (!std::filesystem::exists(modules_path)) return model / "1_Pooling";
   const auto modules = read_json(modules_path);
-  if (!modules.is_array()) fail(ErrorKind::bad_checkpoint, "{}: expected an array of modules", modules_path.string());
+  if (!modules.is_array())
+    fail(ErrorKind::bad_checkpoint, "{}: expected an array of modules", modules_path.string());
   std::filesystem::path folder = model / "1_Pooling";
   for (const auto& module : modules) {
     const auto word = [&](const char* key) -> std::string {
-      return module.is_object() && module.contains(key) && module[key].is_string() ? module[key].get<std::string>() : "";
+      return module.is_object() && module.contains(key) && module[key].is_string()
+                 ? module[key].get<std::string>()
+                 : "";
     };
     const std::string type = word("type");
     if (type.ends_with(".Pooling")) {
       const std::filesystem::path name = word("path");
       if (name.is_absolute() || name.string().find("..") != std::string::npos)
-        fail(ErrorKind::bad_checkpoint, "{}: pooling path \"{}\" leaves the model", modules_path.string(), name.string());
+        fail(ErrorKind::bad_checkpoint, "{}: pooling path \"{}\" leaves the model", modules_path.string(),
+             name.string());
       folder = model / name;
-    } else if (!type.ends_with(".Transformer") && !type.ends_with(".Normalize")) {
-      fail(ErrorKind::unsupported, "{}: module \"{}\" is not supported (Transformer, Pooling, Normalize are)",
+    } else if (!type.ends_with(".Transformer") && !type.ends_with(".Normalize") &&
+               !type.ends_with(".Dense")) {
+      fail(ErrorKind::unsupported,
+           "{}: module \"{}\" is not supported (Transformer, Pooling, Dense, Normalize are)",
            modules_path.string(), type);
     }
   }
@@ -56,13 +62,20 @@ std::optional<Pooling> checkpoint_pooling(const Checkpoint& checkpoint) {
   for (const auto& [key, value] : config.items()) {
     if (!key.starts_with("pooling_mode_") || !value.is_boolean() || !value.get<bool>()) continue;
     if (found)
-      fail(ErrorKind::unsupported, "{}: {} and {} are both set; one vector has one pooling", path.string(), first, key);
+      fail(ErrorKind::unsupported, "{}: {} and {} are both set; one vector has one pooling", path.string(),
+           first, key);
     first = key;
-    if (key == "pooling_mode_cls_token") found = Pooling::cls;
-    else if (key == "pooling_mode_mean_tokens") found = Pooling::mean;
-    else if (key == "pooling_mode_max_tokens") found = Pooling::max;
-    else if (key == "pooling_mode_lasttoken") found = Pooling::last;
-    else fail(ErrorKind::unsupported, "{}: {} is not supported (cls, mean, max and last token are)", path.string(), key);
+    if (key == "pooling_mode_cls_token")
+      found = Pooling::cls;
+    else if (key == "pooling_mode_mean_tokens")
+      found = Pooling::mean;
+    else if (key == "pooling_mode_max_tokens")
+      found = Pooling::max;
+    else if (key == "pooling_mode_lasttoken")
+      found = Pooling::last;
+    else
+      fail(ErrorKind::unsupported, "{}: {} is not supported (cls, mean, max and last token are)",
+           path.string(), key);
   }
   if (!found) fail(ErrorKind::bad_checkpoint, "{}: no pooling_mode_* is true", path.string());
   return found;
@@ -72,10 +85,14 @@ std::optional<Pooling> checkpoint_pooling(const Checkpoint& checkpoint) {
 
 const char* to_string(Pooling pooling) {
   switch (pooling) {
-    case Pooling::mean: return "mean";
-    case Pooling::cls: return "cls";
-    case Pooling::last: return "last";
-    case Pooling::max: return "max";
+    case Pooling::mean:
+      return "mean";
+    case Pooling::cls:
+      return "cls";
+    case Pooling::last:
+      return "last";
+    case Pooling::max:
+      return "max";
   }
   return "";
 }
@@ -87,8 +104,8 @@ std::optional<Pooling> parse_pooling(std::string_view word) {
   return std::nullopt;
 }
 
-EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenizer* tokenizer, const ModelInfo& info,
-                                    const std::string& word, int context) {
+EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenizer* tokenizer,
+                                    const ModelInfo& info, const std::string& word, int context) {
   EmbeddingSetup setup;
   const auto parse = [](const char* name, std::string_view text) {
     const auto pooling = parse_pooling(text);
@@ -96,10 +113,14 @@ EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenize
     return *pooling;
   };
   const char* debug = std::getenv("MLXCEL_EMBEDDING_POOLING");
-  if (debug != nullptr && *debug != '\0') setup.pooling = parse("MLXCEL_EMBEDDING_POOLING", debug);
-  else if (!word.empty()) setup.pooling = parse("pooling", word);
-  else setup.pooling = checkpoint_pooling(checkpoint).value_or(Pooling::mean);
+  if (debug != nullptr && *debug != '\0')
+    setup.pooling = parse("MLXCEL_EMBEDDING_POOLING", debug);
+  else if (!word.empty())
+    setup.pooling = parse("pooling", word);
+  else
+    setup.pooling = checkpoint_pooling(checkpoint).value_or(Pooling::mean);
 
+  setup.dense = read_dense_layers(checkpoint, info.hidden);
   setup.max_input = kMaxInput;
   if (info.max_positions > 0) setup.max_input = std::min(setup.max_input, info.max_positions);
   if (tokenizer != nullptr && tokenizer->max_length().value_or(0) > 0)
@@ -112,10 +133,13 @@ EmbeddingSetup read_embedding_setup(const Checkpoint& checkpoint, const Tokenize
   return setup;
 }
 
-std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions, bool normalize) {
+std::vector<float> pool(std::span<const float> hidden, int width, Pooling pooling, int dimensions,
+                        bool normalize, std::span<const DenseLayer> dense) {
   const auto columns = static_cast<size_t>(width);
   const size_t tokens = hidden.size() / columns;
-  const size_t kept = dimensions > 0 ? std::min(columns, static_cast<size_t>(dimensions)) : columns;
+  // What a dense layer reads is whole.
+  const size_t kept =
+      dimensions > 0 && dense.empty() ? std::min(columns, static_cast<size_t>(dimensions)) : columns;
   std::vector<double> sums(kept);
   switch (pooling) {
     case Pooling::cls:
@@ -132,8 +156,13 @@ std::vector<float> pool(std::span<const float> hidden, int width, Pooling poolin
     case Pooling::max:
       for (size_t i = 0; i < kept; ++i) sums[i] = static_cast<double>(hidden[i]);
       for (size_t t = 1; t < tokens; ++t)
-        for (size_t i = 0; i < kept; ++i) sums[i] = std::max(sums[i], static_cast<double>(hidden[t * columns + i]));
+        for (size_t i = 0; i < kept; ++i)
+          sums[i] = std::max(sums[i], static_cast<double>(hidden[t * columns + i]));
       break;
+  }
+  if (!dense.empty()) {
+    sums = through(dense, std::move(sums));
+    if (dimensions > 0) sums.resize(std::min(sums.size(), static_cast<size_t>(dimensions)));
   }
   double scale = 1.0;
   if (normalize) {
@@ -141,8 +170,8 @@ std::vector<float> pool(std::span<const float> hidden, int width, Pooling poolin
     for (double v : sums) squares += v * v;
     scale = 1.0 / std::max(std::sqrt(squares), 1e-12);
   }
-  std::vector<float> vector(kept);
-  for (size_t i = 0; i < kept; ++i) {
+  std::vector<float> vector(sums.size());
+  for (size_t i = 0; i < vector.size(); ++i) {
     vector[i] = static_cast<float>(sums[i] * scale);
     if (!std::isfinite(vector[i]))
       fail(ErrorKind::internal, "the model's hidden states are not finite: entry {} is {}", i, vector[i]);

@@ -1,5 +1,6 @@
 #include "engine/front/pooling.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
 
@@ -10,6 +11,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/formats/safetensors_writer.h"
 
 namespace mlxcel {
 namespace {
@@ -73,7 +75,8 @@ TEST_F(PoolingFiles, WhatItCannotDoIsSaid) {
   EXPECT_EQ(kind("[]"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind("{}"), ErrorKind::bad_checkpoint);
   EXPECT_EQ(kind(R"({"pooling_mode_weightedmean_tokens": true})"), ErrorKind::unsupported);
-  EXPECT_EQ(kind(R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})"), ErrorKind::unsupported);
+  EXPECT_EQ(kind(R"({"pooling_mode_cls_token": true, "pooling_mode_mean_tokens": true})"),
+            ErrorKind::unsupported);
   EXPECT_EQ(error_of([&] { setup("median"); }).first, ErrorKind::invalid_request);
   file("modules.json", R"([{"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])");
   EXPECT_NE(error_of([&] { setup(); }).second.find("Dense"), std::string::npos);
@@ -103,6 +106,36 @@ TEST(Pool, Arithmetic) {
   EXPECT_NEAR(unit[0] * unit[0] + unit[1] * unit[1], 1.0, 1e-6);
   EXPECT_EQ(pool(std::vector<float>{0, 0}, 2, Pooling::cls, 0, true), (std::vector<float>{0, 0}));
   EXPECT_THROW(pool(std::vector<float>{std::nanf(""), 0}, 2, Pooling::cls, 0, false), Error);
+}
+
+TEST_F(PoolingFiles, DenseLayersFollowThePooling) {
+  file("modules.json", R"([{"path": "", "type": "sentence_transformers.models.Transformer"},
+                           {"path": "1_Pooling", "type": "sentence_transformers.models.Pooling"},
+                           {"path": "2_Dense", "type": "sentence_transformers.models.Dense"}])");
+  file("1_Pooling/config.json", R"({"pooling_mode_mean_tokens": true})");
+  const auto dense = [&](int in, const std::string& activation) {
+    file(
+        "2_Dense/config.json",
+        fmt::format(R"({{"in_features": {}, "out_features": 2, "bias": false, "activation_function": "{}"}})",
+                    in, activation));
+  };
+  const std::vector<float> weight{1, 0, 0, 2, 0, 1, 1, 0};
+  array values(weight.data(), {2, 4}, mx::float32);
+  values.eval();
+  std::filesystem::create_directories(folder_ / "2_Dense");
+  write_safetensors(folder_ / "2_Dense" / "model.safetensors", {{"linear.weight", values}});
+  dense(4, "torch.nn.modules.linear.Identity");
+  const auto layers = setup().dense;
+  ASSERT_EQ(layers.size(), 1u);
+  const std::vector<float> hidden{1, 2, 3, 4, 3, 2, 1, 0};  // mean 2 2 2 2
+  EXPECT_EQ(pool(hidden, 4, Pooling::mean, 0, false, layers), (std::vector<float>{6, 4}));
+  EXPECT_EQ(pool(hidden, 4, Pooling::mean, 1, false, layers), (std::vector<float>{6}));
+  dense(4, "torch.nn.modules.activation.Tanh");
+  EXPECT_FLOAT_EQ(pool(hidden, 4, Pooling::mean, 0, false, setup().dense)[1], std::tanh(4.0f));
+  dense(3, "");
+  EXPECT_NE(error_of([&] { setup(); }).second.find("in_features"), std::string::npos);
+  dense(4, "torch.nn.modules.activation.GELU");
+  EXPECT_EQ(error_of([&] { setup(); }).first, ErrorKind::unsupported);
 }
 
 }  // namespace

@@ -13,7 +13,9 @@ bool collapse_bos(const Tokenizer& tokenizer, Prompt& prompt, bool added_one) {
   if (!bos) return false;
   size_t count = 0;
   while (count < prompt.tokens.size() && prompt.tokens[count] == *bos) ++count;
-  if (count > 1) prompt.tokens.erase(prompt.tokens.begin(), prompt.tokens.begin() + static_cast<std::ptrdiff_t>(count - 1));
+  if (count > 1)
+    prompt.tokens.erase(prompt.tokens.begin(),
+                        prompt.tokens.begin() + static_cast<std::ptrdiff_t>(count - 1));
   return count > (added_one ? 2u : 1u);
 }
 
@@ -30,7 +32,8 @@ std::string content_text(const nlohmann::json& content) {
 
 }  // namespace
 
-Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TemplateInput& input) {
+Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                    const TemplateInput& input) {
   if (chat_template == nullptr)
     fail_param("messages", "this model has no chat template: send a plain prompt instead of messages");
   Prompt prompt;
@@ -68,9 +71,12 @@ std::string plain_chat_text(const TemplateInput& input) {
     const auto role = message["role"].get<std::string>();
     const std::string content = message.contains("content") ? content_text(message["content"]) : "";
     const bool open = input.continue_final_message && i + 1 == messages.size() && role == "assistant";
-    if (role == "system" || role == "developer") text += "System: ";
-    else if (role == "assistant") text += "Assistant: ";
-    else text += "User: ";
+    if (role == "system" || role == "developer")
+      text += "System: ";
+    else if (role == "assistant")
+      text += "Assistant: ";
+    else
+      text += "User: ";
     text += content;
     if (open) return text;
     text += '\n';

@@ -1,6 +1,6 @@
-// From what a user wrote to prompt tokens. Rendered chats are encoded as they stand, raw text with the special
-// tokens the tokenizer adds, and two BOS never stand together at the head.
-// Owner: values. Thread: any (the caller's). Failure: invalid_request, with the template's own sentence.
+// From what a user wrote to prompt tokens. Rendered chats are encoded as they stand, raw text with the
+// special tokens the tokenizer adds, and two BOS never stand together at the head. Owner: values. Thread: any
+// (the caller's). Failure: invalid_request, with the template's own sentence.
 #pragma once
 
 #include <string>
@@ -19,7 +19,8 @@ struct Prompt {
 };
 
 /// `chat_template` null: invalid_request "this model has no chat template".
-Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TemplateInput& input);
+Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
+                    const TemplateInput& input);
 Prompt prepare_raw(const Tokenizer& tokenizer, std::string_view text);
 
 std::vector<TokenId> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate* chat_template,

@@ -87,7 +87,7 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
     outcome.tokens += row.count;
     try {
       job.result.vectors[inputs[i].index] =
-          pool(values, width, job.pooling, job.request.dimensions, job.request.normalize);
+          pool(values, width, job.pooling, job.request.dimensions, job.request.normalize, dense_);
     } catch (const std::exception& error) {
       job.settle(to_error(error));
       continue;

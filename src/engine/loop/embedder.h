@@ -45,7 +45,8 @@ class Embedder {
     std::string error;
   };
 
-  Embedder(Model& model, int token_budget) : model_(model), budget_(token_budget) {}
+  Embedder(Model& model, int token_budget, std::vector<DenseLayer> dense = {})
+      : model_(model), budget_(token_budget), dense_(std::move(dense)) {}
   /// One step over the first inputs that wait. Jobs that end are settled, not removed.
   Outcome step(Jobs& jobs);
 
@@ -59,6 +60,7 @@ class Embedder {
 
   Model& model_;
   int budget_;
+  std::vector<DenseLayer> dense_;
 };
 
 }  // namespace mlxcel

@@ -74,7 +74,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
     embedder_ = std::make_unique<Embedder>(
-        *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens);
+        *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens, embedding_.dense);
   } else {
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",

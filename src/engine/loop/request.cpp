@@ -119,8 +119,9 @@ std::future<EmbedJob::Outcome> Loop::embed(const EmbedRequest& request) {
       fail_param("pooling", "pooling: expected mean, cls, last or max, found \"{}\"", request.pooling);
     job->pooling = *pooling;
   }
-  if (request.dimensions < 0 || request.dimensions > info_.hidden)
-    fail_param("dimensions", "dimensions: expected 1 to {}, found {}", info_.hidden, request.dimensions);
+  const int width = embedding_.dense.empty() ? info_.hidden : embedding_.dense.back().out;
+  if (request.dimensions < 0 || request.dimensions > width)
+    fail_param("dimensions", "dimensions: expected 1 to {}, found {}", width, request.dimensions);
   check_inputs(*job);
   return enqueue(std::move(job));
 }
