@@ -1,5 +1,7 @@
 """Cases of later sparse families (see configs.py)."""
 
+import re
+
 from configs import BASE
 
 SMALL = {"vocab_size": 97, "max_position_embeddings": 128, "torch_dtype": "float32", **BASE}
@@ -187,5 +189,40 @@ CASES |= {
         "drop": ["attention_other_setting", "layer_types", "rope_scaling", "yarn_only_types", "partial_rotary_factors",
                  "swiglu_limits"],
         "mutants": [{"moe_router_scaling_factor": 3.0}, {"swiglu_limits_shared": [0.0, 0.0, 0.0]}],
+    },
+}
+
+DBRX = {
+    "architectures": ["DbrxForCausalLM"], "model_type": "dbrx", "d_model": 60, "n_layers": 2, "n_heads": 6,
+    "max_seq_len": 128, "vocab_size": 97, "attn_config": {"kv_n_heads": 2, "clip_qkv": 0.8, "rope_theta": 10000.0},
+    "ffn_config": {"ffn_hidden_size": 28, "moe_num_experts": 6, "moe_top_k": 2}, **BASE,
+}
+
+
+def published_dbrx(saved, config):
+    """Experts one after another: w1 and v1 [experts * width, hidden], w2 turned to the same."""
+    layout, count = {}, config["ffn_config"]["moe_num_experts"]
+    for name, shape in saved.items():
+        found = re.fullmatch(r"(.*\.ffn\.experts)\.(\d+)\.(w1|v1|w2)\.weight", name)
+        if not found:
+            layout[name] = (shape, {name: lambda x: x})
+        elif found[2] == "0":
+            width, hidden = shape[::-1] if found[3] == "w2" else shape
+            own = f"{found[1]}.mlp.{found[3]}"
+            layout[own] = ([count * width, hidden], {own: lambda x: x})
+    return layout
+
+
+CASES |= {
+    "dbrx-published": {
+        "oracle": "mlx", "config": DBRX, "layout": published_dbrx,
+        "mutants": [{"attn_config": {"clip_qkv": 2.0}}, {"ffn_config": {"moe_top_k": 3}},
+                    {"attn_config": {"rope_theta": 100.0}}],
+    },
+    "dbrx-numbered": {
+        "oracle": "mlx",
+        "config": {**DBRX, "n_layers": 3, "attn_config": {"kv_n_heads": 6, "clip_qkv": 8.0, "rope_theta": 500000.0},
+                   "ffn_config": {"ffn_hidden_size": 44, "moe_num_experts": 5, "moe_top_k": 4}},
+        "mutants": [{"attn_config": {"clip_qkv": 0.3}}, {"ffn_config": {"moe_top_k": 2}}],
     },
 }

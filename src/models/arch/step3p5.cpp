@@ -1,6 +1,7 @@
-// Step 3.5: sliding layers with heads of their own among full ones; base, rotated part and the clamps of gated units
-// differ by layer; a sigmoid gate for each head; sigmoid experts chosen with a bias beside a shared one. Published
-// norms are stored around zero, MLX's conversions around one. Reference: mlx-lm step3p5.
+// Step 3.5: sliding layers with heads of their own among full ones; base, rotated part and the clamps of
+// gated units differ by layer; a sigmoid gate for each head; sigmoid experts chosen with a bias beside a
+// shared one. Published norms are stored around zero, MLX's conversions around one. Reference: mlx-lm
+// step3p5.
 #include <set>
 
 #include "models/kit.h"
@@ -31,8 +32,8 @@ std::set<int> sparse_layers(const Config& c, int layers) {
     const size_t comma = std::min(text.find(',', at), text.size());
     const std::string number = text.substr(at, comma - at);
     if (number.empty() || number.size() > 6 || number.find_first_not_of("0123456789 ") != std::string::npos)
-      fail(ErrorKind::bad_checkpoint, "{}: moe_layers_enum: expected numbers with commas, found \"{}\"", c.where(),
-           text.substr(0, 64));
+      fail(ErrorKind::bad_checkpoint, "{}: moe_layers_enum: expected numbers with commas, found \"{}\"",
+           c.where(), text.substr(0, 64));
     list.insert(std::stoi(number));
     at = comma + 1;
   }
@@ -53,22 +54,26 @@ Dims dims(const Config& c) {
 
 void check_groups(const Config& c, const Dims& d) {
   if (d.heads % d.kv_heads != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: {} heads: expected a multiple of num_attention_groups {}", c.where(), d.heads,
-         d.kv_heads);
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads: expected a multiple of num_attention_groups {}", c.where(),
+         d.heads, d.kv_heads);
 }
 
 Rope rotation(const Config& c, const Dims& d, int layer, const std::string& type) {
-  const float theta = listed(c, "rope_theta", layer, 10000.0f), part = listed(c, "partial_rotary_factors", layer, 1.0f);
+  const float theta = listed(c, "rope_theta", layer, 10000.0f),
+              part = listed(c, "partial_rotary_factors", layer, 1.0f);
   const auto scaled = c.get<std::vector<std::string>>("yarn_only_types", {});
   const bool plain = !scaled.empty() && std::find(scaled.begin(), scaled.end(), type) == scaled.end();
   const int rotated = static_cast<int>(static_cast<float>(d.head_dim) * part);
   if (!(theta > 1.0f) || rotated < 2 || rotated > d.head_dim || rotated % 2 != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: layer {}: {} of {} entries rotated with base {}", c.where(), layer, rotated,
-         d.head_dim, theta);
+    fail(ErrorKind::bad_checkpoint, "{}: layer {}: {} of {} entries rotated with base {}", c.where(), layer,
+         rotated, d.head_dim, theta);
   if (plain) return Rope::plain(rotated, theta);
   // The base is this layer's, whatever the key holds for others.
-  return Rope::from(c, d, {.theta = theta, .part = part, .theta_key = "rope_theta_of_layer",
-                           .part_key = "partial_rotary_factor_of_layer"});
+  return Rope::from(c, d,
+                    {.theta = theta,
+                     .part = part,
+                     .theta_key = "rope_theta_of_layer",
+                     .part_key = "partial_rotary_factor_of_layer"});
 }
 
 MoeOptions experts(const Config& c, int layer) {
@@ -133,8 +138,8 @@ std::vector<Rule> weights(const Config& c, const Source& source) {
   rules.push_back(drop("*.mtp*"));
   const auto names = source.names();
   const bool raw = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.find(".moe.") != std::string::npos ||
-           (name.find(".share_expert.") != std::string::npos && name.find(".mlp.share_expert.") == std::string::npos);
+    return name.find(".moe.") != std::string::npos || (name.find(".share_expert.") != std::string::npos &&
+                                                       name.find(".mlp.share_expert.") == std::string::npos);
   });
   if (!raw) return rules;
   for (const auto& [from, to] : {std::pair("*.moe.gate_proj.*", "*.mlp.switch_mlp.gate_proj.*"),
@@ -152,12 +157,13 @@ std::vector<Rule> weights(const Config& c, const Source& source) {
 }  // namespace
 
 Arch arch_step3p5() {
-  return {.model_types = {"step3p5"},
-          .gguf = {"step35"},
-          .reference = "mlx-lm step3p5",
-          .build = build,
-          .weights = weights,
-          .tiny = R"({"model_type": "step3p5", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"step3p5"},
+      .gguf = {"step35"},
+      .reference = "mlx-lm step3p5",
+      .build = build,
+      .weights = weights,
+      .tiny = R"({"model_type": "step3p5", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 32,
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "sliding_window": 8,
               "rope_theta": [10000.0, 1000.0, 1000.0, 10000.0], "partial_rotary_factors": [0.5, 1.0, 1.0, 0.5],
