@@ -58,7 +58,6 @@ constexpr std::string_view kKnownTypes[] = {
     "inkling",
     "inkling_mm_model",
     "internvl_chat",
-    "iquestloopcoder",
     "jina_vlm",
     "jvlm",
     "kimi_k25",
