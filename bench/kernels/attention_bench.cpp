@@ -66,12 +66,14 @@ int run(int threads, int rounds, const Shape3& s) {
   StateStore store(layout, {.kv_dtype = mx::float16, .max_tokens = 1 << 15});
   {
     RowState row = store.make_row();
-    fmt::print("prompt 512            {}\n", best_and_median([&] { return step_seconds({&row}, 512, s, false); }));
+    fmt::print("prompt 512            {}\n",
+               best_and_median([&] { return step_seconds({&row}, 512, s, false); }));
   }
   for (const int context : {1, 128, 512, 2048}) {
     RowState row = store.make_row();
     if (context > 1) step_seconds({&row}, context - 1, s, true);
-    fmt::print("decode, context {:5} {}\n", context, best_and_median([&] { return step_seconds({&row}, 1, s, false); }));
+    fmt::print("decode, context {:5} {}\n", context,
+               best_and_median([&] { return step_seconds({&row}, 1, s, false); }));
   }
   for (const int batch : {8, 16}) {
     std::vector<RowState> rows;
@@ -79,7 +81,8 @@ int run(int threads, int rounds, const Shape3& s) {
     for (int i = 0; i < batch; ++i) rows.push_back(store.make_row());
     for (RowState& row : rows) all.push_back(&row);
     step_seconds(all, 511, s, true);
-    fmt::print("decode, {:2} rows at 512 {}\n", batch, best_and_median([&] { return step_seconds(all, 1, s, false); }));
+    fmt::print("decode, {:2} rows at 512 {}\n", batch,
+               best_and_median([&] { return step_seconds(all, 1, s, false); }));
   }
   return 0;
 }

@@ -1,6 +1,6 @@
-// Steps of a real model without the engine: a prompt, one token, several rows, a draft to verify; blocks fused
-// and as a chain of nodes, in turn. The best of many steps is what the machine does when it is left alone.
-// usage: bench_model MODEL [threads] [rounds] [precision] [part of a case's name]
+// Steps of a real model without the engine: a prompt, one token, several rows, a draft to verify; blocks
+// fused and as a chain of nodes, in turn. The best of many steps is what the machine does when it is left
+// alone. usage: bench_model MODEL [threads] [rounds] [precision] [part of a case's name]
 #include <fmt/format.h>
 #include <mlx/transforms.h>
 
@@ -72,8 +72,9 @@ int run(int argc, char** argv) {
   constexpr size_t kRead = size_t{96} << 20;
   const auto memory = kernels::packed_memory(kRead);
   std::fill_n(memory.get(), kRead, uint8_t{1});
-  const Case cases[] = {{"1 token at 128", 1, 128, 1},   {"4 tokens at 128", 1, 128, 4}, {"1 token at 1024", 1, 1024, 1},
-                        {"8 rows at 128", 8, 128, 1},    {"16 rows at 128", 16, 128, 1}, {"prompt of 512", 1, 0, 512}};
+  const Case cases[] = {{"1 token at 128", 1, 128, 1},   {"4 tokens at 128", 1, 128, 4},
+                        {"1 token at 1024", 1, 1024, 1}, {"8 rows at 128", 8, 128, 1},
+                        {"16 rows at 128", 16, 128, 1},  {"prompt of 512", 1, 0, 512}};
   for (const Case& c : cases) {
     if (argc > 5 && std::string(c.name).find(argv[5]) == std::string::npos) continue;
     std::vector<RowState> rows;
@@ -92,10 +93,12 @@ int run(int argc, char** argv) {
     }
     for (auto* times : {&fused, &chain, &reads}) std::sort(times->begin(), times->end());
     const double best = fused.front(), tokens = static_cast<double>(c.rows * c.tokens);
-    fmt::print("{:<16} fused {:8.3f} ms best {:8.3f} median | chain {:8.3f} best {:8.3f} median | best: {:7.1f} tok/s, "
-               "{:5.1f} GB/s of weights, read loop {:5.1f}\n",
-               c.name, 1e3 * best, 1e3 * fused[fused.size() / 2], 1e3 * chain.front(), 1e3 * chain[chain.size() / 2],
-               tokens / best, 1e-9 * bytes / best, 1e-9 / reads.front());
+    fmt::print(
+        "{:<16} fused {:8.3f} ms best {:8.3f} median | chain {:8.3f} best {:8.3f} median | best: {:7.1f} "
+        "tok/s, "
+        "{:5.1f} GB/s of weights, read loop {:5.1f}\n",
+        c.name, 1e3 * best, 1e3 * fused[fused.size() / 2], 1e3 * chain.front(), 1e3 * chain[chain.size() / 2],
+        tokens / best, 1e-9 * bytes / best, 1e-9 / reads.front());
   }
   return 0;
 }

@@ -5,12 +5,12 @@
 #include <cstring>
 #include <limits>
 
-#include "base/base64.h"
 #include "api/error.h"
 #include "api/json_node.h"
 #include "api/json_writer.h"
 #include "api/sse.h"
 #include "api/utf8.h"
+#include "base/base64.h"
 
 namespace mlxcel {
 namespace {

@@ -77,7 +77,8 @@ double run_once(Engine& engine, const Test& test, int prompt) {
     Request request;
     const int length = std::max(1, prompt);
     for (int i = 0; i < length; ++i)  // any tokens do: speed does not depend on them
-      request.prompt.push_back(static_cast<TokenId>((1000003LL * (row + 1) + 31337LL * salt + 7919LL * i) % vocab));
+      request.prompt.push_back(
+          static_cast<TokenId>((1000003LL * (row + 1) + 31337LL * salt + 7919LL * i) % vocab));
     request.max_tokens = test.generated > 0 ? test.generated + (test.prompt > 0 ? 0 : 1) : 0;
     request.ignore_eos = true;
     request.cache_prompt = false;
@@ -109,7 +110,8 @@ double sample(Engine& engine, const Test& test) {
   if (test.depth == 0) return run_once(engine, test, test.prompt);
   if (test.prompt == 0) return run_once(engine, test, test.depth);
   const Test before{test.depth, 0, test.batch, 0};
-  return std::max(1.0, run_once(engine, test, test.depth + test.prompt) - run_once(engine, before, test.depth));
+  return std::max(1.0,
+                  run_once(engine, test, test.depth + test.prompt) - run_once(engine, before, test.depth));
 }
 
 std::vector<int> positive(const std::vector<int>& values, const char* flag, int low) {
@@ -132,39 +134,41 @@ void print_rows(const Subject& subject, const std::vector<Result>& results, cons
                 nlohmann::ordered_json& all) {
   for (const Result& r : results) {
     if (format == "md") {
-      fmt::print("| {} | {} | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} |\n", subject.name, human_bytes(subject.bytes),
-                 static_cast<double>(subject.parameters) / 1e6, device_label(), r.test.batch, subject.kv_cache_mode,
-                 r.test.name(), mean(r.samples_ts), deviation(r.samples_ts));
+      fmt::print("| {} | {} | {:.2f} M | {} | {} | {} | {} | {:.2f} ± {:.2f} |\n", subject.name,
+                 human_bytes(subject.bytes), static_cast<double>(subject.parameters) / 1e6, device_label(),
+                 r.test.batch, subject.kv_cache_mode, r.test.name(), mean(r.samples_ts),
+                 deviation(r.samples_ts));
       continue;
     }
     if (format == "csv") {
-      fmt::print("\"{}\",{},{},{},{},{},{},{:.0f},{:.0f},{:.3f},{:.3f}\n", subject.name, subject.kv_cache_mode,
-                 subject.prefill_chunk, r.test.batch, r.test.prompt, r.test.generated, r.test.depth, mean(r.samples_ns),
-                 deviation(r.samples_ns), mean(r.samples_ts), deviation(r.samples_ts));
+      fmt::print("\"{}\",{},{},{},{},{},{},{:.0f},{:.0f},{:.3f},{:.3f}\n", subject.name,
+                 subject.kv_cache_mode, subject.prefill_chunk, r.test.batch, r.test.prompt, r.test.generated,
+                 r.test.depth, mean(r.samples_ns), deviation(r.samples_ns), mean(r.samples_ts),
+                 deviation(r.samples_ts));
       continue;
     }
-    const nlohmann::ordered_json row = {{"build", MLXCEL_VERSION},
-                                        {"mlx_version", fmt::format("{}.{}.{}", MLX_VERSION_MAJOR, MLX_VERSION_MINOR,
-                                                                    MLX_VERSION_PATCH)},
-                                        {"device", device_label()},
-                                        {"backend", MLXCEL_BACKEND_NAME},
-                                        {"model", subject.name},
-                                        {"model_size", subject.bytes},
-                                        {"model_n_params", subject.parameters},
-                                        {"kv_cache_mode", subject.kv_cache_mode},
-                                        {"prefill_chunk_size", subject.prefill_chunk},
-                                        {"batch", r.test.batch},
-                                        {"n_prompt", r.test.prompt},
-                                        {"n_gen", r.test.generated},
-                                        {"n_depth", r.test.depth},
-                                        {"test_time", iso_time()},
-                                        {"avg_ns", mean(r.samples_ns)},
-                                        {"stddev_ns", deviation(r.samples_ns)},
-                                        {"avg_ts", mean(r.samples_ts)},
-                                        {"stddev_ts", deviation(r.samples_ts)},
-                                        {"samples_ns", r.samples_ns},
-                                        {"samples_ts", r.samples_ts},
-                                        {"peak_bytes", subject.peak}};
+    const nlohmann::ordered_json row = {
+        {"build", MLXCEL_VERSION},
+        {"mlx_version", fmt::format("{}.{}.{}", MLX_VERSION_MAJOR, MLX_VERSION_MINOR, MLX_VERSION_PATCH)},
+        {"device", device_label()},
+        {"backend", MLXCEL_BACKEND_NAME},
+        {"model", subject.name},
+        {"model_size", subject.bytes},
+        {"model_n_params", subject.parameters},
+        {"kv_cache_mode", subject.kv_cache_mode},
+        {"prefill_chunk_size", subject.prefill_chunk},
+        {"batch", r.test.batch},
+        {"n_prompt", r.test.prompt},
+        {"n_gen", r.test.generated},
+        {"n_depth", r.test.depth},
+        {"test_time", iso_time()},
+        {"avg_ns", mean(r.samples_ns)},
+        {"stddev_ns", deviation(r.samples_ns)},
+        {"avg_ts", mean(r.samples_ts)},
+        {"stddev_ts", deviation(r.samples_ts)},
+        {"samples_ns", r.samples_ns},
+        {"samples_ts", r.samples_ts},
+        {"peak_bytes", subject.peak}};
     if (format == "jsonl") fmt::print("{}\n", row.dump());
     all.push_back(row);
   }
@@ -185,7 +189,8 @@ void run_engine(const ModelFlags& model, const std::vector<Test>& tests, int rep
   if (options.context == 0) options.context = window;
   const auto engine = load_engine(model, options);
   const ModelInfo& info = engine->info();
-  if (info.encoder) fail(ErrorKind::unsupported, "{} is an encoder; bench measures text generation", info.model_type);
+  if (info.encoder)
+    fail(ErrorKind::unsupported, "{} is an encoder; bench measures text generation", info.model_type);
   std::vector<Result> results;
   const bool live = stderr_is_terminal() && !model.quiet;
   for (const Test& test : tests) {
@@ -197,8 +202,8 @@ void run_engine(const ModelFlags& model, const std::vector<Test>& tests, int rep
       result.samples_ns.push_back(ns);
       result.samples_ts.push_back(static_cast<double>(test.prompt + test.generated) * test.batch * 1e9 / ns);
       if (live)
-        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch, result.samples_ts.back(), i + 1,
-                   repetitions);
+        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch,
+                   result.samples_ts.back(), i + 1, repetitions);
     }
     if (live) fmt::print(stderr, "\r\033[K");
     results.push_back(std::move(result));
@@ -247,7 +252,9 @@ int bench_command(int argc, char** argv) {
   list("-d,--n-depth", depths, "tokens already in the cache");
   list("--kv-cache-mode", modes, "how keys and values are kept");
   list("--prefill-chunk-size", chunks, "prompt tokens per pass; 0: one pass");
-  app.add_option("-r,--repetitions", repetitions, "repetitions of each test")->group("Tests")->capture_default_str();
+  app.add_option("-r,--repetitions", repetitions, "repetitions of each test")
+      ->group("Tests")
+      ->capture_default_str();
   app.add_option("--delay", delay, "seconds of rest before each repetition")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
@@ -256,11 +263,15 @@ int bench_command(int argc, char** argv) {
       ->check(CLI::IsMember({"md", "json", "jsonl", "csv"}))
       ->group("Output")
       ->capture_default_str();
-  app.add_option("-c,--ctx-size", model.context, "window; 0: what the tests need")->type_name("N")->group("Run time");
+  app.add_option("-c,--ctx-size", model.context, "window; 0: what the tests need")
+      ->type_name("N")
+      ->group("Run time");
   app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
       ->type_name("N")
       ->group("Run time");
-  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")->type_name("P")->group("Run time");
+  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")
+      ->type_name("P")
+      ->group("Run time");
   app.add_flag("--no-warmup", model.no_warmup, "leave out the warm-up pass")->group("Run time");
   app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
   parse(app, argc, argv);
@@ -278,8 +289,8 @@ int bench_command(int argc, char** argv) {
       for (const std::string& pair : pairs) {
         Test test{0, 0, batch, depth};
         char extra = 0;
-        if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 || test.prompt < 1 ||
-            test.generated < 1 || test.prompt > 1 << 20 || test.generated > 1 << 20)
+        if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 ||
+            test.prompt < 1 || test.generated < 1 || test.prompt > 1 << 20 || test.generated > 1 << 20)
           throw UsageError(fmt::format("--pg {}: expected two lengths, for example 512,128", pair));
         tests.push_back(test);
       }
@@ -299,10 +310,13 @@ int bench_command(int argc, char** argv) {
       }
 
   if (format == "md")
-    fmt::print("| model | size | params | backend | batch | kv | test | t/s |\n"
-               "| --- | ---: | ---: | --- | ---: | --- | ---: | ---: |\n");
+    fmt::print(
+        "| model | size | params | backend | batch | kv | test | t/s |\n"
+        "| --- | ---: | ---: | --- | ---: | --- | ---: | ---: |\n");
   if (format == "csv")
-    fmt::print("model,kv_cache_mode,prefill_chunk_size,batch,n_prompt,n_gen,n_depth,avg_ns,stddev_ns,avg_ts,stddev_ts\n");
+    fmt::print(
+        "model,kv_cache_mode,prefill_chunk_size,batch,n_prompt,n_gen,n_depth,avg_ns,stddev_ns,avg_ts,stddev_"
+        "ts\n");
   nlohmann::ordered_json all = nlohmann::ordered_json::array();
   for (const ModelFlags& run : runs) run_engine(run, tests, repetitions, delay, format, all);
   if (format == "json") fmt::print("{}\n", all.dump(2));

@@ -21,7 +21,7 @@ struct TurnOptions {
   SamplingParams sampling;
   int max_tokens = -1;
   std::vector<std::string> stops;
-  bool raw = false;  // --no-chat-template: the prompt as it is
+  bool raw = false;                                   // --no-chat-template: the prompt as it is
   std::shared_ptr<const ChatTemplate> chat_template;  // instead of the model's
   std::string template_kwargs;                        // JSON object, or empty
 };

@@ -49,7 +49,8 @@ int doctor_command(int argc, char** argv) {
   try {
     checkpoint = open_checkpoint(path);
   } catch (const std::exception& error) {
-    if (report.count(Finding::Status::fail) == 0) report.fail("shards", fmt::format("{}; the model cannot be loaded", error.what()));
+    if (report.count(Finding::Status::fail) == 0)
+      report.fail("shards", fmt::format("{}; the model cannot be loaded", error.what()));
   }
   if (checkpoint) {
     examine_model(*checkpoint, deep, report);
@@ -74,9 +75,12 @@ int doctor_command(int argc, char** argv) {
   } else {
     const bool colours = styled(stdout_is_terminal());
     for (const Finding& f : report.findings()) {
-      const char* colour = f.status == Finding::Status::ok ? "\033[32m" : f.status == Finding::Status::warn ? "\033[33m" : "\033[31m";
-      fmt::print("{}{:<4}{} {:<12} {}{}\n", colours ? colour : "", to_string(f.status), colours ? "\033[0m" : "", f.id,
-                 f.detail, f.where.empty() ? "" : fmt::format(" [{}]", f.where));
+      const char* colour = f.status == Finding::Status::ok     ? "\033[32m"
+                           : f.status == Finding::Status::warn ? "\033[33m"
+                                                               : "\033[31m";
+      fmt::print("{}{:<4}{} {:<12} {}{}\n", colours ? colour : "", to_string(f.status),
+                 colours ? "\033[0m" : "", f.id, f.detail,
+                 f.where.empty() ? "" : fmt::format(" [{}]", f.where));
     }
     fmt::print("{} ok, {} warn, {} fail\n", well, warned, failed);
   }

@@ -24,9 +24,15 @@ const char* to_string(Finding::Status status);
 
 class Report {
  public:
-  void ok(const char* id, std::string detail, std::string where = "") { add(id, Finding::Status::ok, detail, where); }
-  void warn(const char* id, std::string detail, std::string where = "") { add(id, Finding::Status::warn, detail, where); }
-  void fail(const char* id, std::string detail, std::string where = "") { add(id, Finding::Status::fail, detail, where); }
+  void ok(const char* id, std::string detail, std::string where = "") {
+    add(id, Finding::Status::ok, detail, where);
+  }
+  void warn(const char* id, std::string detail, std::string where = "") {
+    add(id, Finding::Status::warn, detail, where);
+  }
+  void fail(const char* id, std::string detail, std::string where = "") {
+    add(id, Finding::Status::fail, detail, where);
+  }
   /// The sentence for a check that found nothing; dropped where it did.
   void settle(const char* id, const std::string& detail);
   int count(Finding::Status status) const;

@@ -15,7 +15,8 @@ namespace mlxcel::app {
 namespace {
 
 Reference repository(const std::string& text, const char* command) {
-  if (text.empty()) throw UsageError(fmt::format("{}: which model? give owner/name, owner/name:QUANT or a name", command));
+  if (text.empty())
+    throw UsageError(fmt::format("{}: which model? give owner/name, owner/name:QUANT or a name", command));
   try {
     return parse_repository(text);
   } catch (const Error& error) {
@@ -44,8 +45,10 @@ int download_command(int argc, char** argv) {
   app.add_option("--local-dir", local_dir, "write the files at this path instead of into the store")
       ->type_name("PATH");
   app.add_option("--models-dir", flags.models_dir, "another store")->type_name("PATH");
-  app.add_option("--revision", flags.revision, "branch, tag or revision id (default: main)")->type_name("REV");
-  app.add_option("--token,--hf-token", flags.hf_token, "access token (default: HF_TOKEN, HUGGING_FACE_HUB_TOKEN)")
+  app.add_option("--revision", flags.revision, "branch, tag or revision id (default: main)")
+      ->type_name("REV");
+  app.add_option("--token,--hf-token", flags.hf_token,
+                 "access token (default: HF_TOKEN, HUGGING_FACE_HUB_TOKEN)")
       ->type_name("TOKEN");
   app.add_flag("--force", force, "fetch again even what is here");
   app.add_flag("--offline", flags.offline, "never use the network: only looks at what is here");
@@ -66,9 +69,9 @@ int download_command(int argc, char** argv) {
     }
   }
   const Reference source = download_source(reference);
-  const std::filesystem::path folder = local_dir.empty()
-                                           ? store_root(folder_flag(flags.models_dir)) / source.owner / source.name
-                                           : std::filesystem::path(local_dir);
+  const std::filesystem::path folder =
+      local_dir.empty() ? store_root(folder_flag(flags.models_dir)) / source.owner / source.name
+                        : std::filesystem::path(local_dir);
   DownloadReport report;
   {
     DownloadBars bars;
@@ -83,8 +86,8 @@ int download_command(int argc, char** argv) {
   if (report.fetched_files == 0) {
     fmt::print(stderr, "{} files, all here already\n", report.present_files);
   } else {
-    fmt::print(stderr, "fetched {} file{}, {}{}\n", report.fetched_files, report.fetched_files == 1 ? "" : "s",
-               human_bytes(report.fetched_bytes),
+    fmt::print(stderr, "fetched {} file{}, {}{}\n", report.fetched_files,
+               report.fetched_files == 1 ? "" : "s", human_bytes(report.fetched_bytes),
                report.present_files > 0 ? fmt::format("; {} were here", report.present_files) : "");
   }
   const bool one_file = report.files.size() == 1 && (!flags.hf_file.empty() || !reference.quant.empty());
@@ -97,14 +100,16 @@ int rm_command(int argc, char** argv) {
   bool yes = false;
   CLI::App app("Delete a model from the store.", "mlxcel rm");
   configure(app, "  mlxcel rm owner/name\n  mlxcel rm owner/name-GGUF:Q4_K_M --yes\n");
-  app.add_option("REPO", model, "owner/name, owner/name:QUANT, or a bare name, as `mlxcel list` shows it")->group("");
+  app.add_option("REPO", model, "owner/name, owner/name:QUANT, or a bare name, as `mlxcel list` shows it")
+      ->group("");
   app.add_flag("-y,--yes", yes, "do not ask");
   app.add_option("--models-dir", models_dir, "another store")->type_name("PATH");
   parse(app, argc, argv);
   const Reference reference = repository(model, "rm");
   const auto root = store_root(folder_flag(models_dir));
   if (!yes) {
-    if (!stdin_is_terminal()) throw UsageError(fmt::format("rm {}: not asked on a terminal; add --yes to delete", model));
+    if (!stdin_is_terminal())
+      throw UsageError(fmt::format("rm {}: not asked on a terminal; add --yes to delete", model));
     fmt::print(stderr, "delete {} from {}? [y/N] ", model, root.string());
     std::string answer;
     std::getline(std::cin, answer);

@@ -25,8 +25,8 @@ std::string time_text(double seconds) {
 }
 
 /// One line no wider than the terminal: the name is what gives way.
-std::string bar_line(const std::string& name, std::uint64_t done, std::uint64_t total, const std::string& tail,
-                     int width) {
+std::string bar_line(const std::string& name, std::uint64_t done, std::uint64_t total,
+                     const std::string& tail, int width) {
   const int name_width = std::clamp(width / 3, 8, 40);
   std::string shown = name;
   if (static_cast<int>(shown.size()) > name_width)
@@ -38,8 +38,8 @@ std::string bar_line(const std::string& name, std::uint64_t done, std::uint64_t 
   std::string bar;
   if (room >= 6) {
     const int filled = static_cast<int>(part * room);
-    bar = " [" + std::string(static_cast<size_t>(filled), '#') + std::string(static_cast<size_t>(room - filled), '.') +
-          "]";
+    bar = " [" + std::string(static_cast<size_t>(filled), '#') +
+          std::string(static_cast<size_t>(room - filled), '.') + "]";
   }
   return shown + std::string(static_cast<size_t>(std::max(0, pad)), ' ') + bar + numbers;
 }
@@ -65,7 +65,8 @@ void DownloadBars::plan(const std::vector<File>& files) {
     before_ += file.done;
     total += file.size;
   }
-  fmt::print(stderr, "fetching {} file{}, {}{}\n", files.size(), files.size() == 1 ? "" : "s", human_bytes(total),
+  fmt::print(stderr, "fetching {} file{}, {}{}\n", files.size(), files.size() == 1 ? "" : "s",
+             human_bytes(total),
              before_ > 0 ? fmt::format(", {} of them here from an earlier try", human_bytes(before_)) : "");
 }
 
@@ -100,15 +101,18 @@ void DownloadBars::draw(bool always) {
     done += files_[i].done;
     total += std::max(files_[i].size, files_[i].done);
     if (!running_[i]) continue;
-    text += bar_line(files_[i].path, files_[i].done, files_[i].size, human_bytes(files_[i].size), width) + "\n";
+    text +=
+        bar_line(files_[i].path, files_[i].done, files_[i].size, human_bytes(files_[i].size), width) + "\n";
     ++lines;
   }
   const double seconds = std::chrono::duration<double>(now - begun_).count();
   const double rate = seconds > 0.2 ? static_cast<double>(done - before_) / seconds : 0;
   const double left = rate > 0 ? static_cast<double>(total - done) / rate : -1;
-  text += bar_line("all", done, total,
-                   fmt::format("{}/s {} left", human_bytes(static_cast<std::uintmax_t>(rate)), time_text(left)), width) +
-          "\n";
+  text +=
+      bar_line("all", done, total,
+               fmt::format("{}/s {} left", human_bytes(static_cast<std::uintmax_t>(rate)), time_text(left)),
+               width) +
+      "\n";
   clear();
   std::fputs(text.c_str(), stderr);
   std::fflush(stderr);

@@ -1,5 +1,5 @@
-// What a download shows: a bar for each running file and one for all, on a terminal; notes as lines on stderr.
-// Thread: the observer's (one at a time).
+// What a download shows: a bar for each running file and one for all, on a terminal; notes as lines on
+// stderr. Thread: the observer's (one at a time).
 #pragma once
 
 #include <chrono>

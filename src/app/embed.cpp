@@ -12,7 +12,8 @@
 namespace mlxcel::app {
 namespace {
 
-/// llama.cpp's norms: -1 none, 0 the largest magnitude becomes 32760 (16-bit), 1 taxicab, 2 Euclidean, p above.
+/// llama.cpp's norms: -1 none, 0 the largest magnitude becomes 32760 (16-bit), 1 taxicab, 2 Euclidean, p
+/// above.
 void normalise(std::vector<float>& vector, int norm) {
   if (norm < 0) return;
   double sum = 0;
@@ -61,7 +62,8 @@ int embed_command(int argc, char** argv) {
   app.add_option("--pooling", pooling, "mean, cls or last (default: the model's own)")
       ->check(CLI::IsMember({"mean", "cls", "last"}))
       ->group("Vectors");
-  app.add_option("--embd-normalize", normalize, "-1: as they come; 0: largest 32760; 1: taxicab; 2: Euclidean; p: p-norm")
+  app.add_option("--embd-normalize", normalize,
+                 "-1: as they come; 0: largest 32760; 1: taxicab; 2: Euclidean; p: p-norm")
       ->type_name("N")
       ->check(CLI::Range(-1, 64))
       ->capture_default_str()
@@ -89,8 +91,8 @@ int embed_command(int argc, char** argv) {
   for (size_t i = 0; i < texts.size(); ++i) {
     inputs.push_back(engine->tokenizer()->encode(instruction + texts[i], true));
     if (max_length > 0 && inputs.back().size() > static_cast<size_t>(max_length))
-      fail(ErrorKind::invalid_request, "text {}: {} tokens, --max-length allows {}", i + 1, inputs.back().size(),
-           max_length);
+      fail(ErrorKind::invalid_request, "text {}: {} tokens, --max-length allows {}", i + 1,
+           inputs.back().size(), max_length);
   }
   const size_t together = batch == 0 ? inputs.size() : static_cast<size_t>(batch);
   Embeddings result;
@@ -99,12 +101,14 @@ int embed_command(int argc, char** argv) {
     request.pooling = pooling;
     request.normalize = normalize == 2;
     request.dimensions = normalize == 2 ? dimensions : 0;
-    for (size_t i = first; i < std::min(first + together, inputs.size()); ++i) request.inputs.push_back(inputs[i]);
+    for (size_t i = first; i < std::min(first + together, inputs.size()); ++i)
+      request.inputs.push_back(inputs[i]);
     Embeddings part = engine->embed(request);
     result.prompt_tokens += part.prompt_tokens;
     for (auto& vector : part.vectors) {
       if (normalize != 2) {
-        if (dimensions > 0 && static_cast<size_t>(dimensions) < vector.size()) vector.resize(static_cast<size_t>(dimensions));
+        if (dimensions > 0 && static_cast<size_t>(dimensions) < vector.size())
+          vector.resize(static_cast<size_t>(dimensions));
         normalise(vector, normalize);
       }
       result.vectors.push_back(std::move(vector));

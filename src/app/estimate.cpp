@@ -53,10 +53,10 @@ Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype 
   const double base = static_cast<double>(e.weights + e.kv);
   e.headroom = factor > 1.0 ? static_cast<std::uintmax_t>(base * (factor - 1.0)) : 0;
   const std::uintmax_t hidden = static_cast<std::uintmax_t>(plan.info.hidden);
-  const std::uintmax_t inner = static_cast<std::uintmax_t>(
-      config.has("intermediate_size") && !config.is_array("intermediate_size")
-          ? config.get<int>("intermediate_size")
-          : 4 * plan.info.hidden);
+  const std::uintmax_t inner =
+      static_cast<std::uintmax_t>(config.has("intermediate_size") && !config.is_array("intermediate_size")
+                                      ? config.get<int>("intermediate_size")
+                                      : 4 * plan.info.hidden);
   const std::uintmax_t pass = chunk == 0 ? tokens : std::min(tokens, chunk);
   e.activation = static_cast<std::uintmax_t>(environment_number("MLXCEL_ACTIVATION_MULT", 3.0) *
                                              static_cast<double>(batch * pass * (hidden + inner) * 2)) +
@@ -70,11 +70,12 @@ Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype 
   return e;
 }
 
-std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax_t tokens, std::uintmax_t batch) {
+std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax_t tokens,
+                          std::uintmax_t batch) {
   std::string text = fmt::format("weights      {}, {}\n", plan.info.weights_label, human_bytes(e.weights));
   if (!plan.layout.kv().empty())
-    text += fmt::format("KV cache     {} for {} x {} tokens ({} bytes a token)\n", human_bytes(e.kv), batch, tokens,
-                        e.kv_per_token);
+    text += fmt::format("KV cache     {} for {} x {} tokens ({} bytes a token)\n", human_bytes(e.kv), batch,
+                        tokens, e.kv_per_token);
   if (!plan.layout.recurrent().empty())
     text += fmt::format("state        {} a sequence\n", human_bytes(plan.layout.recurrent_bytes()));
   text += fmt::format("activation   {}\nheadroom     {}\nin flight    {}\ntotal        {}\navailable    {}\n",

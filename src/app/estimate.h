@@ -17,8 +17,8 @@ struct Estimate {
 };
 
 /// `tokens` per sequence, `batch` sequences; `chunk`: prompt tokens of one pass.
-Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype, std::uintmax_t tokens,
-                         std::uintmax_t batch, std::uintmax_t chunk);
+Estimate estimate_memory(const ModelPlan& plan, const Config& config, mx::Dtype kv_dtype,
+                         std::uintmax_t tokens, std::uintmax_t batch, std::uintmax_t chunk);
 
 /// What `fp16` (or f32) means for this checkpoint.
 mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode);

@@ -105,7 +105,8 @@ void print_profile(const Engine& engine, const TextEnd& end) {
   const EngineStats stats = engine.stats();
   const double total = stats.prompt_seconds + stats.decode_seconds;
   fmt::print(stderr,
-             "profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} tokens, {:.2f} "
+             "profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} "
+             "tokens, {:.2f} "
              "ms each), {} steps; kernels {:.1f} % of the steps' time, the rest between them\n",
              t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens, t.decode_ms, t.generated_tokens,
              t.generated_tokens > 0 ? t.decode_ms / t.generated_tokens : 0.0, stats.steps,
@@ -121,8 +122,8 @@ int answer_once(Engine& engine, Conversation& conversation, const Flags& flags, 
     std::fwrite(piece.data(), 1, piece.size(), stdout);
     std::fflush(stdout);
   };
-  const TextEnd end =
-      conversation.answer(prompt, [&](const std::string& piece) { print(colours ? painter.push(piece) : piece); });
+  const TextEnd end = conversation.answer(
+      prompt, [&](const std::string& piece) { print(colours ? painter.push(piece) : piece); });
   print(painter.finish());
   const std::string& text = conversation.last_text();
   if (flags.json) {
@@ -144,27 +145,32 @@ void check_template_flags(Flags& flags) {
     throw UsageError("--chat-template and --chat-template-file: give one of them");
   const bool any = !flags.chat_template.empty() || !flags.chat_template_file.empty() ||
                    !flags.chat_template_kwargs.empty();
-  if (any && flags.no_template) throw UsageError("--no-chat-template leaves out what --chat-template* change");
+  if (any && flags.no_template)
+    throw UsageError("--no-chat-template leaves out what --chat-template* change");
   if (!flags.chat_template_file.empty())
     flags.chat_template = text_file(flags.chat_template_file, "--chat-template-file", size_t{1} << 20);
   if (!flags.chat_template_kwargs.empty() &&
       !nlohmann::json::parse(flags.chat_template_kwargs, nullptr, false).is_object())
-    throw UsageError("--chat-template-kwargs: expected a JSON object, for example {\"enable_thinking\": false}");
+    throw UsageError(
+        "--chat-template-kwargs: expected a JSON object, for example {\"enable_thinking\": false}");
 }
 
 /// Prints what the model would need; over budget is an error unless forced.
 void preflight(const Flags& flags, const std::filesystem::path& path) {
   const Checkpoint checkpoint = open_checkpoint(path);
   const ModelPlan plan = plan_model(checkpoint.config, checkpoint.source);
-  const int window = flags.model.context > 0 ? flags.model.context
-                     : plan.info.max_positions > 0 ? plan.info.max_positions : 4096;
+  const int window = flags.model.context > 0       ? flags.model.context
+                     : plan.info.max_positions > 0 ? plan.info.max_positions
+                                                   : 4096;
   const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, flags.model.kv_cache_mode),
                                      static_cast<std::uintmax_t>(window), 1,
                                      static_cast<std::uintmax_t>(flags.model.prefill_chunk));
   fmt::print(stderr, "{}", estimate_text(plan, e, static_cast<std::uintmax_t>(window), 1));
   if (!e.fits && !flags.force)
-    fail(ErrorKind::out_of_memory, "{}: needs {}, {} are available; a smaller --ctx-size may fit, --force tries it "
-         "all the same", path.filename().string(), human_bytes(e.total), human_bytes(e.budget));
+    fail(ErrorKind::out_of_memory,
+         "{}: needs {}, {} are available; a smaller --ctx-size may fit, --force tries it "
+         "all the same",
+         path.filename().string(), human_bytes(e.total), human_bytes(e.budget));
 }
 
 /// Naming hints, since base and chat models of one family differ by a word.
@@ -219,12 +225,14 @@ int command(Door door, int argc, char** argv) {
   app.add_option("--chat-template-file", flags.chat_template_file, "the same from a file")
       ->type_name("FILE")
       ->group("Prompt");
-  app.add_option("--chat-template-kwargs", flags.chat_template_kwargs, "variables for the template, a JSON object")
+  app.add_option("--chat-template-kwargs", flags.chat_template_kwargs,
+                 "variables for the template, a JSON object")
       ->type_name("JSON")
       ->group("Prompt");
   add_sampling_flags(app, flags.sampling);
   add_runtime_flags(app, flags.model);
-  app.add_option("--surgery", flags.model.surgery, "edit weights while loading, by a YAML file (also MLXCEL_SURGERY)")
+  app.add_option("--surgery", flags.model.surgery,
+                 "edit weights while loading, by a YAML file (also MLXCEL_SURGERY)")
       ->type_name("FILE")
       ->group("Run time");
   add_rope_flags(app, flags.rope);
@@ -232,7 +240,8 @@ int command(Door door, int argc, char** argv) {
       ->group("Memory");
   app.add_flag("--force,--no-memory-check", flags.force, "go on although the estimate is over the budget")
       ->group("Memory");
-  app.add_flag("--recommend-quant", flags.recommend, "advice on quantisation and KV mode from config.json, then exit")
+  app.add_flag("--recommend-quant", flags.recommend,
+               "advice on quantisation and KV mode from config.json, then exit")
       ->group("Memory");
   app.add_flag("--profile", flags.profile, "print where the time went")->group("Output");
   parse(app, argc, argv);
@@ -285,7 +294,9 @@ int command(Door door, int argc, char** argv) {
   turn.template_kwargs = flags.chat_template_kwargs;
   if (!flags.chat_template.empty()) {
     const Tokenizer& tokenizer = *engine->tokenizer();
-    const auto text = [&](std::optional<TokenId> id) { return id ? tokenizer.token_text(*id) : std::string(); };
+    const auto text = [&](std::optional<TokenId> id) {
+      return id ? tokenizer.token_text(*id) : std::string();
+    };
     turn.chat_template =
         ChatTemplate::from_text(flags.chat_template, text(tokenizer.bos()), text(tokenizer.eos()));
   }
@@ -293,10 +304,11 @@ int command(Door door, int argc, char** argv) {
   Conversation conversation(*engine, turn);
   if (!flags.system.empty()) conversation.set_system(flags.system);
   if (conversation.without_template())
-    fmt::print(stderr,
-               "warning: this model has no chat template and is probably a base model ({}); turns are built as "
-               "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
-               base_model_hint(engine->info().family));
+    fmt::print(
+        stderr,
+        "warning: this model has no chat template and is probably a base model ({}); turns are built as "
+        "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
+        base_model_hint(engine->info().family));
   if (prompt) return answer_once(*engine, conversation, flags, *prompt);
   return run_repl(conversation, flags.model.quiet);
 }

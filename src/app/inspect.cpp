@@ -43,8 +43,9 @@ int inspect_command(int argc, char** argv) {
   const Checkpoint checkpoint = open_checkpoint(path);
   const ModelPlan plan = plan_model(checkpoint.config, checkpoint.source);
   const ModelInfo& info = plan.info;
-  const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, model.kv_cache_mode),
-                                     static_cast<std::uintmax_t>(tokens), static_cast<std::uintmax_t>(batch), 2048);
+  const Estimate e =
+      estimate_memory(plan, checkpoint.config, kv_dtype(plan, model.kv_cache_mode),
+                      static_cast<std::uintmax_t>(tokens), static_cast<std::uintmax_t>(batch), 2048);
   const bool has_kv = !plan.layout.kv().empty();
 
   if (json) {
@@ -82,7 +83,8 @@ int inspect_command(int argc, char** argv) {
              static_cast<double>(info.parameters) / 1e6, info.layers, info.hidden, info.vocab_size);
   fmt::print("window       {}\n",
              info.max_positions > 0 ? fmt::format("{} tokens", info.max_positions) : "unbounded");
-  fmt::print("{}", estimate_text(plan, e, static_cast<std::uintmax_t>(tokens), static_cast<std::uintmax_t>(batch)));
+  fmt::print("{}",
+             estimate_text(plan, e, static_cast<std::uintmax_t>(tokens), static_cast<std::uintmax_t>(batch)));
 
   // Which storage forms there are, and the tensors that depart from the usual one.
   std::map<std::string, std::vector<std::string>> by_form;

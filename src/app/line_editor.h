@@ -1,5 +1,5 @@
-// libedit behind the little the REPL needs: a line with history and editing. Ctrl-C is a key here, not a signal.
-// Owner: the REPL, one a process. Thread: main.
+// libedit behind the little the REPL needs: a line with history and editing. Ctrl-C is a key here, not a
+// signal. Owner: the REPL, one a process. Thread: main.
 #pragma once
 
 #include <histedit.h>

@@ -1,6 +1,5 @@
-// Colours Markdown as it streams to a terminal: headings, emphasis, code. Only escape sequences are added; without
-// them the bytes are the text's own.
-// Owner: one per answer. Thread: any one.
+// Colours Markdown as it streams to a terminal: headings, emphasis, code. Only escape sequences are added;
+// without them the bytes are the text's own. Owner: one per answer. Thread: any one.
 #pragma once
 
 #include <string>
@@ -21,13 +20,13 @@ class MarkdownPainter {
   void style(std::string& out);
   void end_line(std::string& out);
 
-  std::string held_;          // a run of one marker character
-  std::string shown_;         // the escape sequence in force
-  bool line_start_ = true;    // nothing but blanks so far
-  bool fence_line_ = false;   // the rest of a ``` line
-  bool block_ = false;        // inside a fenced block
+  std::string held_;         // a run of one marker character
+  std::string shown_;        // the escape sequence in force
+  bool line_start_ = true;   // nothing but blanks so far
+  bool fence_line_ = false;  // the rest of a ``` line
+  bool block_ = false;       // inside a fenced block
   bool heading_ = false, bold_ = false, code_ = false;
-  size_t ticks_ = 0;          // of the code span that is open
+  size_t ticks_ = 0;  // of the code span that is open
   char before_ = '\n', after_marker_ = 0;
 };
 

@@ -60,7 +60,9 @@ TEST(Markdown, StyleNeverOutlivesTheAnswer) {
   for (const std::string& text : kTexts) {
     const std::string out = painted(text, 1);
     const auto last = out.rfind("\x1b[");
-    if (last != std::string::npos) { EXPECT_EQ(out.substr(last, 4), "\x1b[0m") << text; }
+    if (last != std::string::npos) {
+      EXPECT_EQ(out.substr(last, 4), "\x1b[0m") << text;
+    }
   }
 }
 

@@ -54,7 +54,8 @@ void print_help() {
       "  git diff | mlxcel run --system \"Summarise this change.\"\n"
       "  mlxcel download mlx-community/Qwen3-0.6B-4bit\n"
       "  mlxcel serve -m SmolLM2-135M-Instruct --port 8080\n"
-      "\nModels are named by a folder, a .gguf file, owner/name, owner/name:QUANT, or a bare name; what is not here is\n"
+      "\nModels are named by a folder, a .gguf file, owner/name, owner/name:QUANT, or a bare name; what is "
+      "not here is\n"
       "fetched into the store (`mlxcel list`). Exit codes: 0 done, 1 failed, 2 wrong command line.\n");
 }
 

@@ -96,8 +96,14 @@ class HelpText final : public CLI::Formatter {
 /// Words with one dash and several letters become the long flag, where there is one; values stay as they are.
 std::vector<std::string> long_spellings(const CLI::App& app, int argc, char** argv) {
   static constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSpellings = {{
-      {"-sys", "--system"}, {"-jf", "--json-schema-file"}, {"-md", "--draft-model"}, {"-pg", "--pg"},
-      {"-hff", "--hf-file"}, {"-ctk", "--cache-type-k"}, {"-ctv", "--cache-type-v"}, {"-hft", "--hf-token"},
+      {"-sys", "--system"},
+      {"-jf", "--json-schema-file"},
+      {"-md", "--draft-model"},
+      {"-pg", "--pg"},
+      {"-hff", "--hf-file"},
+      {"-ctk", "--cache-type-k"},
+      {"-ctv", "--cache-type-v"},
+      {"-hft", "--hf-token"},
   }};
   std::vector<std::string> out;
   bool value = false, verbatim = false;
@@ -135,7 +141,8 @@ void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional) {
   app.add_option("--hf-file", flags.hf_file, "one file of the repository exactly; beats the quant")
       ->type_name("FILE")
       ->group("Model");
-  app.add_flag("--offline", flags.offline, "never use the network (also LLAMA_ARG_OFFLINE=on)")->group("Model");
+  app.add_flag("--offline", flags.offline, "never use the network (also LLAMA_ARG_OFFLINE=on)")
+      ->group("Model");
   app.add_option("--hf-token", flags.hf_token, "access token of the hub (default: HF_TOKEN)")
       ->type_name("TOKEN")
       ->group("Model");
@@ -187,9 +194,10 @@ std::filesystem::path resolve(const ModelFlags& flags) {
     options.fetch = [&](const Reference& source, const std::filesystem::path& folder) {
       fmt::print(stderr, "{}: not here yet; fetching it\n", source.text);
       DownloadBars bars;
-      download_model(source,
-                     {.folder = folder, .revision = flags.revision, .file = flags.hf_file, .token = flags.hf_token},
-                     bars);
+      download_model(
+          source,
+          {.folder = folder, .revision = flags.revision, .file = flags.hf_file, .token = flags.hf_token},
+          bars);
     };
   } else if (offline()) {
     options.why_no_fetch = "offline";
@@ -228,7 +236,8 @@ EngineOptions engine_options(const ModelFlags& flags) {
   return options;
 }
 
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options, const CheckpointEdit& edit) {
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options,
+                                    const CheckpointEdit& edit) {
   checked_reference(flags);
   const CheckpointEdit surgery = surgery_edit(flags);
   options.model = resolve(flags);

@@ -56,7 +56,8 @@ using CheckpointEdit = std::function<void(Checkpoint&)>;
 /// --surgery or MLXCEL_SURGERY, read and checked; null where there is none. UsageError for a bad file.
 CheckpointEdit surgery_edit(const ModelFlags& flags);
 /// Loads with a progress bar on a terminal; surgery first, then `edit`.
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options, const CheckpointEdit& edit = nullptr);
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options,
+                                    const CheckpointEdit& edit = nullptr);
 
 struct SamplingFlags {
   std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
@@ -77,12 +78,13 @@ std::string version_line();
 
 /// Sets up `app` for one subcommand: strict options, last value wins, `--help`, examples at the end.
 void configure(CLI::App& app, const std::string& examples);
-/// Parses; --help prints and throws CLI::CallForHelp upward. Other parse errors become UsageError. llama.cpp's
-/// spellings with one dash (-sys, -jf, -pg, …) are read where the subcommand has the long flag.
+/// Parses; --help prints and throws CLI::CallForHelp upward. Other parse errors become UsageError.
+/// llama.cpp's spellings with one dash (-sys, -jf, -pg, …) are read where the subcommand has the long flag.
 void parse(CLI::App& app, int argc, char** argv);
 /// A whole text file of at most `limit` bytes; UsageError naming the flag otherwise.
 std::string text_file(const std::string& path, const char* flag, size_t limit);
-/// While alive, parse() hands the subcommand's flags to `sink` and ends the subcommand (completions, man pages).
+/// While alive, parse() hands the subcommand's flags to `sink` and ends the subcommand (completions, man
+/// pages).
 class FlagProbe {
  public:
   explicit FlagProbe(std::function<void(CLI::App&)> sink);

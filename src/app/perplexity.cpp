@@ -69,7 +69,8 @@ class Sum {
     out.nll = nll_ / static_cast<double>(count_);
     out.ppl = std::exp(out.nll);
     const double variance = squares_ / static_cast<double>(count_) - out.nll * out.nll;
-    if (count_ > 1 && variance > 0) out.error = std::sqrt(variance / static_cast<double>(count_ - 1)) * out.ppl;
+    if (count_ > 1 && variance > 0)
+      out.error = std::sqrt(variance / static_cast<double>(count_ - 1)) * out.ppl;
     return out;
   }
 
@@ -89,7 +90,8 @@ Perplexity measure_perplexity(Engine& engine, const std::string& text, const Per
   const int step = options.stride > 0 ? options.stride : window;
   int chunks = count < window ? 0 : (count - window) / step + 1;
   if (chunks == 0)
-    fail(ErrorKind::invalid_request, "the text has {} tokens; a window of {} needs as many (see --ctx-size)", count, window);
+    fail(ErrorKind::invalid_request, "the text has {} tokens; a window of {} needs as many (see --ctx-size)",
+         count, window);
   if (options.chunks >= 0) chunks = std::min(chunks, options.chunks);
 
   Sum sum;
@@ -126,7 +128,10 @@ int perplexity_command(int argc, char** argv) {
             "  mlxcel perplexity -m ./model -f text.txt -c 2048 --chunks 20 --json\n");
   add_source_flags(app, model, false);
   app.add_option("-f,--file", file, "the text")->type_name("PATH")->group("Text");
-  app.add_option("-c,--ctx-size", model.context, "tokens of a window")->type_name("N")->capture_default_str()->group("Text");
+  app.add_option("-c,--ctx-size", model.context, "tokens of a window")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Text");
   app.add_option("--stride", options.stride,
                  "0: windows side by side, second half scored; N: windows N apart, last N tokens scored")
       ->type_name("N")
@@ -137,7 +142,10 @@ int perplexity_command(int argc, char** argv) {
       ->capture_default_str()
       ->group("Text");
   app.add_flag("--no-bos", no_bos, "do not begin windows with the BOS token")->group("Text");
-  app.add_option("-b,--batch", options.batch, "windows at once")->type_name("N")->capture_default_str()->group("Run time");
+  app.add_option("-b,--batch", options.batch, "windows at once")
+      ->type_name("N")
+      ->capture_default_str()
+      ->group("Run time");
   app.add_option("--kv-cache-mode", model.kv_cache_mode, "how keys and values are kept")
       ->type_name("MODE")
       ->capture_default_str()
@@ -145,11 +153,14 @@ int perplexity_command(int argc, char** argv) {
   app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
       ->type_name("N")
       ->group("Run time");
-  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")->type_name("P")->group("Run time");
+  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")
+      ->type_name("P")
+      ->group("Run time");
   app.add_option("--surgery", model.surgery, "edit weights while loading, by a YAML file")
       ->type_name("FILE")
       ->group("Run time");
-  app.add_flag("--json", json, "one object: ppl, stderr, nll, tokens, chunks, ctx, stride, model")->group("Output");
+  app.add_flag("--json", json, "one object: ppl, stderr, nll, tokens, chunks, ctx, stride, model")
+      ->group("Output");
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("perplexity: -m, --model is required");
   if (file.empty()) throw UsageError("perplexity: -f, --file is required");
@@ -173,15 +184,21 @@ int perplexity_command(int argc, char** argv) {
   if (engine->info().encoder)
     fail(ErrorKind::unsupported, "{} is an encoder; it predicts no text", engine->info().model_type);
   if (engine->context() < options.window)
-    fail(ErrorKind::invalid_request, "--ctx-size {}: the model's window is {}", options.window, engine->context());
+    fail(ErrorKind::invalid_request, "--ctx-size {}: the model's window is {}", options.window,
+         engine->context());
 
   const Perplexity p = measure_perplexity(*engine, text, options, [&](const Perplexity& now, int of) {
     fmt::print(stderr, "[{}/{}] {:.4f}\n", now.chunks, of, now.ppl);
   });
   if (json) {
-    const nlohmann::ordered_json out = {{"ppl", p.ppl},          {"stderr", p.error},  {"nll", p.nll},
-                                        {"tokens", p.tokens},    {"chunks", p.chunks}, {"ctx", options.window},
-                                        {"stride", options.stride}, {"model", model.model}};
+    const nlohmann::ordered_json out = {{"ppl", p.ppl},
+                                        {"stderr", p.error},
+                                        {"nll", p.nll},
+                                        {"tokens", p.tokens},
+                                        {"chunks", p.chunks},
+                                        {"ctx", options.window},
+                                        {"stride", options.stride},
+                                        {"model", model.model}};
     fmt::print("{}\n", out.dump(2));
   } else {
     fmt::print("Final estimate: PPL = {:.4f} +/- {:.5f}\n", p.ppl, p.error);

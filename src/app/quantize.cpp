@@ -22,7 +22,8 @@ const char* plural(size_t n) { return n == 1 ? "" : "s"; }
 /// "GLOB=BITS[:GROUP[:MODE]]".
 ExportOverride parse_override(const std::string& text) {
   const auto bad = [&]() -> UsageError {
-    return UsageError(fmt::format("--override {}: expected GLOB=BITS[:GROUP[:MODE]], for example *.v_proj=8:32", text));
+    return UsageError(
+        fmt::format("--override {}: expected GLOB=BITS[:GROUP[:MODE]], for example *.v_proj=8:32", text));
   };
   const auto equals = text.rfind('=');
   if (equals == std::string::npos || equals == 0) throw bad();
@@ -35,7 +36,8 @@ ExportOverride parse_override(const std::string& text) {
   parts.push_back(rest);
   if (parts.size() > 3) throw bad();
   const auto number = [&](const std::string& word) {
-    if (word.empty() || word.size() > 4 || word.find_first_not_of("0123456789") != std::string::npos) throw bad();
+    if (word.empty() || word.size() > 4 || word.find_first_not_of("0123456789") != std::string::npos)
+      throw bad();
     return std::stoi(word);
   };
   std::optional<QuantMode> mode;
@@ -50,7 +52,8 @@ ExportOverride parse_override(const std::string& text) {
 
 std::uint64_t parse_size(const std::string& text) {
   const auto bytes = parse_bytes(text);
-  if (!bytes || *bytes < (1 << 20)) throw UsageError(fmt::format("--shard-size {}: expected a size such as 5GB", text));
+  if (!bytes || *bytes < (1 << 20))
+    throw UsageError(fmt::format("--shard-size {}: expected a size such as 5GB", text));
   return *bytes;
 }
 
@@ -97,8 +100,11 @@ int quantize_command(int argc, char** argv) {
             "  mlxcel quantize -m ./model -o ./model-8 --bits 8 --override \"*.embed_tokens=4\" --dry-run\n");
   add_source_flags(app, model, false);
   app.add_option("-o,--output", target, "the folder to write")->type_name("DIR")->group("Result");
-  app.add_option("--bits", bits, "bits a weight (default: 4, mxfp8 8)")->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))->group("Format");
-  app.add_option("--group-size", group, "weights that share a scale (default: 64; the mx formats have their own)")
+  app.add_option("--bits", bits, "bits a weight (default: 4, mxfp8 8)")
+      ->check(CLI::IsMember({2, 3, 4, 5, 6, 8}))
+      ->group("Format");
+  app.add_option("--group-size", group,
+                 "weights that share a scale (default: 64; the mx formats have their own)")
       ->check(CLI::IsMember({16, 32, 64, 128}))
       ->group("Format");
   app.add_option("--mode", mode, "how weights are coded")
@@ -120,8 +126,13 @@ int quantize_command(int argc, char** argv) {
       ->check(CLI::IsMember({"f16", "bf16", "f32", "float16", "bfloat16", "float32"}))
       ->group("Format");
   app.add_flag("--dequantize", options.dequantize, "write a dense folder instead")->group("Format");
-  app.add_option("--surgery", model.surgery, "edit weights first, by a YAML file")->type_name("FILE")->group("Format");
-  app.add_option("--shard-size", shard_size, "largest file")->type_name("SIZE")->capture_default_str()->group("Result");
+  app.add_option("--surgery", model.surgery, "edit weights first, by a YAML file")
+      ->type_name("FILE")
+      ->group("Format");
+  app.add_option("--shard-size", shard_size, "largest file")
+      ->type_name("SIZE")
+      ->capture_default_str()
+      ->group("Result");
   app.add_flag("--dry-run", dry_run, "print the plan and stop")->group("Result");
   app.add_flag("--force", force, "replace what is at the output")->group("Result");
   app.add_option("--evaluate", evaluate, "measure the perplexity of this text before and after")
@@ -133,20 +144,26 @@ int quantize_command(int argc, char** argv) {
   options.format = default_format(*quant_mode(mode));
   if (bits) options.format.bits = *bits;
   if (group) options.format.group_size = *group;
-  if (!quantisable(options.format)) throw UsageError(fmt::format("--mode {}: {}", mode, format_rule(options.format)));
+  if (!quantisable(options.format))
+    throw UsageError(fmt::format("--mode {}: {}", mode, format_rule(options.format)));
   if (!options.recipe.empty() && (mode != "affine" || bits))
     throw UsageError("--recipe: sets the bits itself, in affine mode; leave out --bits and --mode");
-  if (options.dequantize && (bits || group || mode != "affine" || !options.recipe.empty() || !overrides.empty()))
-    throw UsageError("--dequantize: writes dense weights; leave out --bits, --group-size, --mode, --recipe, --override");
+  if (options.dequantize &&
+      (bits || group || mode != "affine" || !options.recipe.empty() || !overrides.empty()))
+    throw UsageError(
+        "--dequantize: writes dense weights; leave out --bits, --group-size, --mode, --recipe, --override");
   for (const std::string& text : overrides) options.overrides.push_back(parse_override(text));
   if (!dtype.empty())
-    options.dtype = dtype.starts_with("bf") ? mx::bfloat16 : dtype.ends_with("32") ? mx::float32 : mx::float16;
+    options.dtype = dtype.starts_with("bf") ? mx::bfloat16
+                    : dtype.ends_with("32") ? mx::float32
+                                            : mx::float16;
   options.shard_bytes = parse_size(shard_size);
   const std::string text = evaluate.empty() ? "" : text_file(evaluate, "--evaluate", size_t{64} << 20);
   const CheckpointEdit surgery = surgery_edit(model);
   checked_reference(model);
   std::error_code error;
-  if (!dry_run && !force && fs::exists(target, error) && !(fs::is_directory(target, error) && fs::is_empty(target, error)))
+  if (!dry_run && !force && fs::exists(target, error) &&
+      !(fs::is_directory(target, error) && fs::is_empty(target, error)))
     throw UsageError(fmt::format("--output {}: is there already; --force replaces it", target));
 
   const fs::path source = resolve(model);
@@ -157,8 +174,11 @@ int quantize_command(int argc, char** argv) {
     try {
       options.files = tokenizer_files(*checkpoint.gguf);
     } catch (const Error& fault) {
-      fmt::print(stderr, "warning: no tokenizer is written: {}; copy tokenizer.json and tokenizer_config.json from the "
-                         "original repository\n", fault.what());
+      fmt::print(
+          stderr,
+          "warning: no tokenizer is written: {}; copy tokenizer.json and tokenizer_config.json from the "
+          "original repository\n",
+          fault.what());
     }
   }
   const ExportPlan plan = plan_export(checkpoint, options);
@@ -170,7 +190,8 @@ int quantize_command(int argc, char** argv) {
   const double before = text.empty() ? 0 : perplexity_of(source.string(), model, text);
   {
     ProgressBar bar("writing");
-    write_export(checkpoint, plan, options, target, force, [&](size_t done, size_t total) { bar.update(done, total); });
+    write_export(checkpoint, plan, options, target, force,
+                 [&](size_t done, size_t total) { bar.update(done, total); });
   }
   for (const ExportTensor& tensor : plan.tensors)
     if (!tensor.why.empty()) fmt::print("{}: {} ({})\n", tensor.name, tensor.becomes(), tensor.why);

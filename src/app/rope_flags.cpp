@@ -66,7 +66,8 @@ void apply(Json& config, const RopeFlags& flags) {
     if (block.empty() && !theta_inside) config.erase("rope_scaling");
     return;
   }
-  const Json theta = block.value("rope_theta", Json()), partial = block.value("partial_rotary_factor", Json());
+  const Json theta = block.value("rope_theta", Json()),
+             partial = block.value("partial_rotary_factor", Json());
   Json next = type == own ? block : Json::object();
   if (theta_inside && !theta.is_null()) next["rope_theta"] = theta;
   if (!partial.is_null()) next["partial_rotary_factor"] = partial;
@@ -79,7 +80,8 @@ void apply(Json& config, const RopeFlags& flags) {
     const int original = flags.yarn_orig_ctx.value_or(0);
     if (original > 0) {
       next["original_max_position_embeddings"] = original;
-      if (config.contains("original_max_position_embeddings")) config["original_max_position_embeddings"] = original;
+      if (config.contains("original_max_position_embeddings"))
+        config["original_max_position_embeddings"] = original;
     } else if (!next.contains("original_max_position_embeddings") && window > 0) {
       next["original_max_position_embeddings"] = window;
     }
@@ -91,7 +93,8 @@ void apply(Json& config, const RopeFlags& flags) {
   // A longer reach is what a scale is for.
   if (type != "none" && factor && *factor > 1 && window > 0) {
     const double base = next.value("original_max_position_embeddings", window);
-    config["max_position_embeddings"] = std::max(window, static_cast<int>(std::min(base * *factor, 16777216.0)));
+    config["max_position_embeddings"] =
+        std::max(window, static_cast<int>(std::min(base * *factor, 16777216.0)));
   }
   block = std::move(next);
 }
@@ -109,8 +112,12 @@ void add_rope_flags(CLI::App& app, RopeFlags& flags) {
       ->check(CLI::IsMember({"none", "linear", "yarn"}))
       ->group(group);
   app.add_option("--rope-scale", flags.scale, "by this factor")->type_name("F")->group(group);
-  app.add_option("--rope-freq-base", flags.freq_base, "base of the frequencies")->type_name("F")->group(group);
-  app.add_option("--rope-freq-scale", flags.freq_scale, "the same as --rope-scale 1/F")->type_name("F")->group(group);
+  app.add_option("--rope-freq-base", flags.freq_base, "base of the frequencies")
+      ->type_name("F")
+      ->group(group);
+  app.add_option("--rope-freq-scale", flags.freq_scale, "the same as --rope-scale 1/F")
+      ->type_name("F")
+      ->group(group);
   app.add_option("--yarn-orig-ctx", flags.yarn_orig_ctx, "window the model was trained with; 0: the model's")
       ->type_name("N")
       ->group(group);
@@ -134,8 +141,9 @@ void check(const RopeFlags& flags) {
   if (const auto v = given(flags.yarn_ext_factor); v && !(*v >= 0 && *v <= 1))
     throw UsageError(fmt::format("--yarn-ext-factor {}: expected 0 to 1, or -1", *v));
   if (flags.scale && flags.freq_scale && std::abs(*flags.scale * *flags.freq_scale - 1) > 1e-6)
-    throw UsageError(fmt::format("--rope-scale {} and --rope-freq-scale {} contradict each other: give one of them",
-                                 *flags.scale, *flags.freq_scale));
+    throw UsageError(
+        fmt::format("--rope-scale {} and --rope-freq-scale {} contradict each other: give one of them",
+                    *flags.scale, *flags.freq_scale));
   if (flags.yarn_orig_ctx && (*flags.yarn_orig_ctx < 0 || *flags.yarn_orig_ctx > 1 << 24))
     throw UsageError(fmt::format("--yarn-orig-ctx {}: expected 0 to {}", *flags.yarn_orig_ctx, 1 << 24));
 }
@@ -145,7 +153,8 @@ void override_rope(Checkpoint& checkpoint, const RopeFlags& flags) {
   Json config = Json::parse(checkpoint.config.dump(), nullptr, false);
   if (!config.is_object())
     fail(ErrorKind::unsupported, "{}: RoPE flags cannot edit this configuration", checkpoint.config.where());
-  Json& text = config.contains("text_config") && config["text_config"].is_object() ? config["text_config"] : config;
+  Json& text =
+      config.contains("text_config") && config["text_config"].is_object() ? config["text_config"] : config;
   apply(text, flags);
   checkpoint.config = Config::parse(config.dump(), checkpoint.config.where());
 }
@@ -154,8 +163,10 @@ void require_rotary(const Checkpoint& checkpoint, const RopeFlags& flags) {
   if (!flags.any()) return;
   for (const std::string& key : checkpoint.config.unread())
     for (const char* mine : {"rope_theta", "rope_scaling", "rope_parameters"})
-      if (key == mine || key == std::string("text_config.") + mine || key.starts_with(std::string(mine) + "."))
-        fail(ErrorKind::unsupported, "{}: the model has no rotary positions that --rope-* and --yarn-* could change",
+      if (key == mine || key == std::string("text_config.") + mine ||
+          key.starts_with(std::string(mine) + "."))
+        fail(ErrorKind::unsupported,
+             "{}: the model has no rotary positions that --rope-* and --yarn-* could change",
              checkpoint.path.string());
 }
 

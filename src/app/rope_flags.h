@@ -1,6 +1,6 @@
-// RoPE overrides (features.md 16): flags that rewrite the configuration before a model is built, so that every
-// rotary layer sees them through the one reader.
-// Thread: main. Failure: UsageError for values, unsupported where a model has no rotary positions.
+// RoPE overrides (features.md 16): flags that rewrite the configuration before a model is built, so that
+// every rotary layer sees them through the one reader. Thread: main. Failure: UsageError for values,
+// unsupported where a model has no rotary positions.
 #pragma once
 
 #include <CLI/CLI.hpp>

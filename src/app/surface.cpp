@@ -99,7 +99,9 @@ std::string single_quoted(const std::string& text) {
 }
 
 bool wants_model(const FlagInfo& flag) { return flag.type == "REF"; }
-bool wants_file(const FlagInfo& flag) { return flag.type == "PATH" || flag.type == "FILE" || flag.type == "F"; }
+bool wants_file(const FlagInfo& flag) {
+  return flag.type == "PATH" || flag.type == "FILE" || flag.type == "F";
+}
 bool wants_folder(const FlagInfo& flag) { return flag.type == "DIR"; }
 
 std::vector<CommandInfo> describe_all(std::span<const Command> commands) {
@@ -113,7 +115,8 @@ std::string bash(const std::vector<CommandInfo>& commands) {
       "# bash completion of mlxcel\n"
       "_mlxcel_models() { mlxcel list -q 2>/dev/null; }\n"
       "_mlxcel() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} flags=\n"
+      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} "
+      "flags=\n"
       "  COMPREPLY=()\n"
       "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n";
   std::vector<std::string> names;
@@ -140,7 +143,8 @@ std::string bash(const std::vector<CommandInfo>& commands) {
         action = "COMPREPLY=($(compgen -d -- \"$word\")); return";
       out += fmt::format("    {}) {} ;;\n", dashed(flag, "|"), action);
     }
-    out += fmt::format("    esac\n    flags={} ;;\n", single_quoted(fmt::format("{}", fmt::join(flags, " "))));
+    out +=
+        fmt::format("    esac\n    flags={} ;;\n", single_quoted(fmt::format("{}", fmt::join(flags, " "))));
   }
   out +=
       "  esac\n"
@@ -171,10 +175,12 @@ std::string zsh(const std::vector<CommandInfo>& commands) {
       "_mlxcel() {\n  local -a commands\n  commands=(\n";
   for (const auto& command : commands)
     out += fmt::format("    {}\n", single_quoted(command.name + ":" + zsh_text(command.about)));
-  out += "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
-         "  local command=$words[2]\n  shift words; (( CURRENT-- ))\n  case $command in\n";
+  out +=
+      "  )\n  if (( CURRENT == 2 )); then _describe command commands; return; fi\n"
+      "  local command=$words[2]\n  shift words; (( CURRENT-- ))\n  case $command in\n";
   for (const auto& command : commands) {
-    out += fmt::format("  {}{})\n    _arguments -s", command.name, command.alias.empty() ? "" : "|" + command.alias);
+    out += fmt::format("  {}{})\n    _arguments -s", command.name,
+                       command.alias.empty() ? "" : "|" + command.alias);
     for (const FlagInfo& flag : command.flags) {
       if (flag.hidden) continue;
       std::string value;
@@ -187,8 +193,8 @@ std::string zsh(const std::vector<CommandInfo>& commands) {
         if (wants_folder(flag)) value += "_files -/";
       }
       const auto each = [&](const std::string& name) {
-        out += " \\\n      " + single_quoted((flag.value == "list" ? "*" : "") + name + "[" + zsh_text(flag.about) + "]" +
-                                             value);
+        out += " \\\n      " + single_quoted((flag.value == "list" ? "*" : "") + name + "[" +
+                                             zsh_text(flag.about) + "]" + value);
       };
       for (const auto& name : flag.shorts) each("-" + name);
       for (const auto& name : flag.longs) each("--" + name);
@@ -205,16 +211,17 @@ std::string fish(const std::vector<CommandInfo>& commands) {
     out += fmt::format("complete -c mlxcel -n __fish_use_subcommand -a {} -d {}\n", command.name,
                        single_quoted(command.about));
   for (const auto& command : commands) {
-    const std::string when = fmt::format(
-        "complete -c mlxcel -n {}",
-        single_quoted("__fish_seen_subcommand_from " + command.name + (command.alias.empty() ? "" : " " + command.alias)));
+    const std::string when = fmt::format("complete -c mlxcel -n {}",
+                                         single_quoted("__fish_seen_subcommand_from " + command.name +
+                                                       (command.alias.empty() ? "" : " " + command.alias)));
     for (const FlagInfo& flag : command.flags) {
       if (flag.hidden) continue;
       out += when;
       for (const auto& name : flag.shorts) out += (name.size() == 1 ? " -s " : " -o ") + name;
       for (const auto& name : flag.longs) out += " -l " + name;
       if (flag.value != "none") out += " -r";
-      if (!flag.choices.empty()) out += " -a " + single_quoted(fmt::format("{}", fmt::join(flag.choices, " ")));
+      if (!flag.choices.empty())
+        out += " -a " + single_quoted(fmt::format("{}", fmt::join(flag.choices, " ")));
       if (wants_model(flag)) out += " -F -a '(mlxcel list -q 2>/dev/null)'";
       if (wants_file(flag) || wants_folder(flag)) out += " -F";
       out += " -d " + single_quoted(flag.about) + "\n";
@@ -229,7 +236,8 @@ std::string man_flags(const CommandInfo& info) {
   // Groups in the order of their first flag, as the help has them.
   std::vector<std::string> groups;
   for (const FlagInfo& flag : info.flags)
-    if (!flag.hidden && std::find(groups.begin(), groups.end(), flag.group) == groups.end()) groups.push_back(flag.group);
+    if (!flag.hidden && std::find(groups.begin(), groups.end(), flag.group) == groups.end())
+      groups.push_back(flag.group);
   for (const std::string& name : groups) {
     out += fmt::format(".SH {}\n", name.empty() ? "OPTIONS" : roff(name));
     for (const FlagInfo& flag : info.flags) {
@@ -246,9 +254,12 @@ std::string man_flags(const CommandInfo& info) {
 }
 
 constexpr const char* kExitCodes =
-    ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nDone.\n.TP\n\\fB1\\fR\nFailed while running: model not found, load or download "
-    "failed, does not fit, template refused, a check found a fault, an answer was No.\n.TP\n\\fB2\\fR\nWrong command "
-    "line: unknown flag, bad value, conflicting or missing arguments.\n.PP\nA process ended by a signal dies by that "
+    ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nDone.\n.TP\n\\fB1\\fR\nFailed while running: model not found, load or "
+    "download "
+    "failed, does not fit, template refused, a check found a fault, an answer was No.\n.TP\n\\fB2\\fR\nWrong "
+    "command "
+    "line: unknown flag, bad value, conflicting or missing arguments.\n.PP\nA process ended by a signal dies "
+    "by that "
     "signal (130 or 143 in a shell); a server that is told to stop drains and ends with 0.\n";
 
 }  // namespace
@@ -296,9 +307,10 @@ std::string flag_surface(const std::string& program, std::span<const Command> co
                        {"status", "supported"},
                        {"hidden", flag.hidden}});
     }
-    binaries.push_back({{"name", program},
-                        {"subcommand", program == "mlxcel-server" && info.name == "serve" ? Json(nullptr) : Json(info.name)},
-                        {"flags", flags}});
+    binaries.push_back(
+        {{"name", program},
+         {"subcommand", program == "mlxcel-server" && info.name == "serve" ? Json(nullptr) : Json(info.name)},
+         {"flags", flags}});
   }
   return Json{{"mlxcel_version", MLXCEL_VERSION}, {"binaries", binaries}}.dump(1) + "\n";
 }
@@ -312,12 +324,14 @@ std::string man_page(std::span<const Command> commands, const Command* command) 
   std::string out;
   if (command) {
     const CommandInfo info = describe(*command);
-    out = fmt::format(".TH MLXCEL\\-{} 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel\\-{} \\- {}\n.SH SYNOPSIS\n\\fBmlxcel {}\\fR "
-                      "[\\fIOPTIONS\\fR]{}\n",
-                      info.name, MLXCEL_VERSION, info.name, roff(info.about), info.name,
-                      info.positional.empty() ? "" : " [\\fI" + info.positional + "\\fR]");
+    out = fmt::format(
+        ".TH MLXCEL\\-{} 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel\\-{} \\- {}\n.SH SYNOPSIS\n\\fBmlxcel {}\\fR "
+        "[\\fIOPTIONS\\fR]{}\n",
+        info.name, MLXCEL_VERSION, info.name, roff(info.about), info.name,
+        info.positional.empty() ? "" : " [\\fI" + info.positional + "\\fR]");
     if (!info.positional.empty())
-      out += fmt::format(".SH ARGUMENTS\n.TP\n\\fI{}\\fR\n{}\n", info.positional, roff(info.positional_about));
+      out +=
+          fmt::format(".SH ARGUMENTS\n.TP\n\\fI{}\\fR\n{}\n", info.positional, roff(info.positional_about));
     out += man_flags(info) + kExitCodes;
     if (!info.examples.empty()) {
       const auto line = info.examples.find('\n');
@@ -325,13 +339,15 @@ std::string man_page(std::span<const Command> commands, const Command* command) 
     }
     return out + ".SH SEE ALSO\n\\fBmlxcel\\fR(1)\n";
   }
-  out = fmt::format(".TH MLXCEL 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel \\- run AI models on this machine\n.SH SYNOPSIS\n"
-                    "\\fBmlxcel\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH COMMANDS\n",
-                    MLXCEL_VERSION);
+  out = fmt::format(
+      ".TH MLXCEL 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel \\- run AI models on this machine\n.SH SYNOPSIS\n"
+      "\\fBmlxcel\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH COMMANDS\n",
+      MLXCEL_VERSION);
   for (const Command& entry : commands)
-    out += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", entry.name, entry.alias ? fmt::format(", {}", entry.alias) : "",
-                       roff(entry.about));
-  return out + kExitCodes + ".SH SEE ALSO\nOne page a command: \\fBmlxcel\\-run\\fR(1), \\fBmlxcel\\-serve\\fR(1), …\n";
+    out += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", entry.name,
+                       entry.alias ? fmt::format(", {}", entry.alias) : "", roff(entry.about));
+  return out + kExitCodes +
+         ".SH SEE ALSO\nOne page a command: \\fBmlxcel\\-run\\fR(1), \\fBmlxcel\\-serve\\fR(1), …\n";
 }
 
 void write_docs(std::span<const Command> commands, const std::filesystem::path& share) {

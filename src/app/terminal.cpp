@@ -41,7 +41,8 @@ bool styled(bool is_terminal) {
 
 bool progress_wanted() {
   const char* ci = std::getenv("CI");
-  return styled(stderr_is_terminal()) && !set("MLXCEL_NO_PROGRESS") && !(ci && std::string_view(ci) == "true");
+  return styled(stderr_is_terminal()) && !set("MLXCEL_NO_PROGRESS") &&
+         !(ci && std::string_view(ci) == "true");
 }
 
 Interrupt::Interrupt() {

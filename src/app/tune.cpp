@@ -44,7 +44,8 @@ int tune_command(int argc, char** argv) {
                runs ? "to be measured" : fmt::format("{} only, not in this build", operation.backend));
   }
   if (here > 0 && !dry_run)
-    fail(ErrorKind::unsupported, "measuring on {} is not supported yet; --dry-run lists the operations", backend);
+    fail(ErrorKind::unsupported, "measuring on {} is not supported yet; --dry-run lists the operations",
+         backend);
   if (here == 0) fmt::print("nothing to tune: the {} kernels of this build choose by shape alone\n", backend);
   return 0;
 }

@@ -57,7 +57,7 @@ File::~File() { ::close(descriptor_); }
 std::shared_ptr<const File> File::open(const std::filesystem::path& path) {
   const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (descriptor < 0) fail_system("open", path, errno);
-  struct stat status {};
+  struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {
     ::close(descriptor);
     fail(ErrorKind::bad_checkpoint, "{}: expected a regular file", path.string());

@@ -30,23 +30,34 @@ struct Filter {
 
 spdlog::level::level_enum to_spdlog(Level level) {
   switch (level) {
-    case Level::trace: return spdlog::level::trace;
-    case Level::debug: return spdlog::level::debug;
-    case Level::info: return spdlog::level::info;
-    case Level::warn: return spdlog::level::warn;
-    case Level::error: return spdlog::level::err;
-    case Level::off: break;
+    case Level::trace:
+      return spdlog::level::trace;
+    case Level::debug:
+      return spdlog::level::debug;
+    case Level::info:
+      return spdlog::level::info;
+    case Level::warn:
+      return spdlog::level::warn;
+    case Level::error:
+      return spdlog::level::err;
+    case Level::off:
+      break;
   }
   return spdlog::level::off;
 }
 
 Level from_spdlog(spdlog::level::level_enum level) {
   switch (level) {
-    case spdlog::level::trace: return Level::trace;
-    case spdlog::level::debug: return Level::debug;
-    case spdlog::level::info: return Level::info;
-    case spdlog::level::warn: return Level::warn;
-    default: return Level::error;
+    case spdlog::level::trace:
+      return Level::trace;
+    case spdlog::level::debug:
+      return Level::debug;
+    case spdlog::level::info:
+      return Level::info;
+    case spdlog::level::warn:
+      return Level::warn;
+    default:
+      return Level::error;
   }
 }
 
@@ -88,7 +99,8 @@ Filter parse_filter(std::string_view text, Level fallback) {
     text = comma == std::string_view::npos ? std::string_view{} : text.substr(comma + 1);
     if (part.empty()) continue;
     if (const size_t equals = part.find('='); equals != std::string_view::npos)
-      filter.targets.insert_or_assign(std::string(part.substr(0, equals)), parse_level(part.substr(equals + 1)));
+      filter.targets.insert_or_assign(std::string(part.substr(0, equals)),
+                                      parse_level(part.substr(equals + 1)));
     else
       filter.fallback = parse_level(part);
   }
@@ -177,18 +189,24 @@ Level parse_level(std::string_view text) {
     const auto number = static_cast<size_t>(text[0] - '0');
     return number < kNumbers.size() ? kNumbers[number] : Level::trace;
   }
-  fail(ErrorKind::invalid_request, "log level \"{}\": expected trace, debug, info, warn, error, off or 0 to 9",
-       text);
+  fail(ErrorKind::invalid_request,
+       "log level \"{}\": expected trace, debug, info, warn, error, off or 0 to 9", text);
 }
 
 const char* to_string(Level level) {
   switch (level) {
-    case Level::trace: return "trace";
-    case Level::debug: return "debug";
-    case Level::info: return "info";
-    case Level::warn: return "warn";
-    case Level::error: return "error";
-    case Level::off: break;
+    case Level::trace:
+      return "trace";
+    case Level::debug:
+      return "debug";
+    case Level::info:
+      return "info";
+    case Level::warn:
+      return "warn";
+    case Level::error:
+      return "error";
+    case Level::off:
+      break;
   }
   return "off";
 }
@@ -214,10 +232,12 @@ void set_sink(std::function<void(Level, std::string_view)> sink) {
 
 void hide(std::string_view secret) {
   if (secret.size() < 6)
-    fail(ErrorKind::invalid_request, "a secret to hide in logs has {} bytes: expected at least 6", secret.size());
+    fail(ErrorKind::invalid_request, "a secret to hide in logs has {} bytes: expected at least 6",
+         secret.size());
   State& s = state();
   const std::unique_lock lock(s.mutex);
-  if (std::find(s.secrets.begin(), s.secrets.end(), secret) == s.secrets.end()) s.secrets.emplace_back(secret);
+  if (std::find(s.secrets.begin(), s.secrets.end(), secret) == s.secrets.end())
+    s.secrets.emplace_back(secret);
 }
 
 std::string redact(std::string_view line) {
@@ -247,8 +267,9 @@ void write(Level level, std::string_view target, std::string_view text) {
   for (size_t at = 0; at <= redacted.size();) {
     const size_t end = std::min(redacted.find('\n', at), redacted.size());
     std::string line = redacted.substr(at, end - at);
-    std::replace_if(line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 32 && c != '\t'; },
-                    ' ');
+    std::replace_if(
+        line.begin(), line.end(), [](char c) { return static_cast<unsigned char>(c) < 32 && c != '\t'; },
+        ' ');
     logger->log(to_spdlog(level), "{}: {}", target, line);
     at = end + 1;
   }

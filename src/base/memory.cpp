@@ -118,14 +118,21 @@ std::optional<size_t> parse_bytes(std::string_view text) {
   if (error != std::errc() || !std::isfinite(value) || value < 0) return std::nullopt;
   std::string unit(end, text.data() + text.size());
   for (char& c : unit) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-  if (unit.ends_with("ib")) unit.resize(unit.size() - 2);
-  else if (unit.size() == 2 && unit.ends_with("b")) unit.pop_back();
+  if (unit.ends_with("ib"))
+    unit.resize(unit.size() - 2);
+  else if (unit.size() == 2 && unit.ends_with("b"))
+    unit.pop_back();
   double scale = 1;
-  if (unit == "k") scale = 1024.0;
-  else if (unit == "m") scale = 1024.0 * 1024;
-  else if (unit == "g") scale = 1024.0 * 1024 * 1024;
-  else if (unit == "t") scale = 1024.0 * 1024 * 1024 * 1024;
-  else if (!unit.empty() && unit != "b") return std::nullopt;
+  if (unit == "k")
+    scale = 1024.0;
+  else if (unit == "m")
+    scale = 1024.0 * 1024;
+  else if (unit == "g")
+    scale = 1024.0 * 1024 * 1024;
+  else if (unit == "t")
+    scale = 1024.0 * 1024 * 1024 * 1024;
+  else if (!unit.empty() && unit != "b")
+    return std::nullopt;
   const double bytes = value * scale;
   if (bytes >= 9.0e18) return std::nullopt;
   return static_cast<size_t>(bytes);

@@ -104,8 +104,8 @@ struct Config::Document {
 
 struct Config::Node {
   std::shared_ptr<Document> document;
-  const json* value;   // an object inside document->root
-  std::string prefix;  // "text_config."
+  const json* value;                       // an object inside document->root
+  std::string prefix;                      // "text_config."
   std::shared_ptr<const Node> outer = {};  // where inherited keys come from
   std::vector<std::string> inherited = {};
 
@@ -340,8 +340,8 @@ std::vector<Config> Config::children(std::string_view key) const {
     const json& item = (*value)[i];
     if (!item.is_object()) node_->mismatch(key, "a list of objects", *value);
     Config config;
-    config.node_ = std::make_shared<Node>(
-        Node{node_->document, &item, fmt::format("{}[{}].", node_->path(key), i)});
+    config.node_ =
+        std::make_shared<Node>(Node{node_->document, &item, fmt::format("{}[{}].", node_->path(key), i)});
     list.push_back(std::move(config));
   }
   return list;

@@ -215,7 +215,8 @@ TEST(Rules, SplitsAndDealsAnyAxis) {
   auto source = memory();
   source->dense("e.gate_up", numbers({2, 6, 3}));
   source->dense("e.bias", numbers({2, 6}));
-  const auto cut = apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 4}), deal(-1, "e.bias", {"x", "y"})});
+  const auto cut =
+      apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 4}), deal(-1, "e.bias", {"x", "y"})});
   EXPECT_EQ(cut->find("a")->shape, Shape({2, 2, 3}));
   EXPECT_EQ(cut->find("b")->shape, Shape({2, 4, 3}));
   const Weight b = cut->load("b"), y = cut->load("y");
@@ -224,13 +225,14 @@ TEST(Rules, SplitsAndDealsAnyAxis) {
       for (int c = 0; c < 3; ++c)
         EXPECT_EQ(b.data.data<float>()[e * 12 + r * 3 + c], static_cast<float>(e * 18 + (r + 2) * 3 + c));
   EXPECT_EQ(y.shape, Shape({2, 3}));
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(y.data.data<float>()[i], static_cast<float>(i / 3 * 6 + i % 3 * 2 + 1));
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(y.data.data<float>()[i], static_cast<float>(i / 3 * 6 + i % 3 * 2 + 1));
   const auto rows = apply_rules(source, {deal(-2, "e.gate_up", {"even", "odd"})});
   EXPECT_EQ(rows->load("odd").data.data<float>()[0], 3.0f);
   expect_error([&] { apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 3})}); },
                ErrorKind::bad_checkpoint, {"axis -2", "5 rows", "[2, 6, 3]"});
-  expect_error([&] { apply_rules(source, {split_axis(-4, "e.gate_up", {"a", "b"})}); }, ErrorKind::bad_checkpoint,
-               {"without axis -4"});
+  expect_error([&] { apply_rules(source, {split_axis(-4, "e.gate_up", {"a", "b"})}); },
+               ErrorKind::bad_checkpoint, {"without axis -4"});
 }
 
 TEST(Rules, HeadsOfKvB) {

@@ -25,7 +25,9 @@ constexpr double kNearlyParallel = 1e-6;
 
 using Step = std::function<Weight(Weight)>;
 
-bool is_float(mx::Dtype dtype) { return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16; }
+bool is_float(mx::Dtype dtype) {
+  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
 
 /// A weight whose every stored byte may be written: sources may give views of mapped files.
 array copied(const array& from) {
@@ -49,7 +51,8 @@ mx::Dtype dense_dtype(const WeightInfo& info) {
 Weight edited(const Weight& weight, mx::Dtype dtype, const std::function<void(float*, size_t)>& edit) {
   array values = float_values(weight);
   edit(values.data<float>(), values.size());
-  return {weight.name, weight.shape, narrowed(values, dtype, weight.name), std::nullopt, std::nullopt, std::nullopt};
+  return {weight.name,  weight.shape, narrowed(values, dtype, weight.name),
+          std::nullopt, std::nullopt, std::nullopt};
 }
 
 /// What a slice of zeros means for one tensor: whole rows, or columns.
@@ -106,7 +109,8 @@ void blend(float* base, const float* a, const float* b, size_t count, double rat
 
 class OperatedSource final : public Source {
  public:
-  OperatedSource(std::shared_ptr<Source> source, const Config& config) : source_(std::move(source)), config_(config) {}
+  OperatedSource(std::shared_ptr<Source> source, const Config& config)
+      : source_(std::move(source)), config_(config) {}
 
   std::vector<std::string> names() const override { return source_->names(); }
   std::optional<WeightInfo> find(const std::string& name) const override {
@@ -130,7 +134,8 @@ class OperatedSource final : public Source {
     }
     if (matched == 0) fail(ErrorKind::bad_checkpoint, "{}: matches no tensor", op.describe());
     if (touched == 0)
-      fail(ErrorKind::bad_checkpoint, "{}: matches {} tensors, none of which has such slices", op.describe(), matched);
+      fail(ErrorKind::bad_checkpoint, "{}: matches {} tensors, none of which has such slices", op.describe(),
+           matched);
   }
 
  private:
@@ -147,7 +152,8 @@ class OperatedSource final : public Source {
   bool plan_one(const SurgeryOp& op, const std::string& name, const std::vector<Capture>& captures) {
     WeightInfo& target = info(name);
     if (!is_float(target.dtype) && !target.format)
-      fail(ErrorKind::bad_checkpoint, "{}: {} is {}, not a float tensor", op.describe(), name, target.stored_as);
+      fail(ErrorKind::bad_checkpoint, "{}: {} is {}, not a float tensor", op.describe(), name,
+           target.stored_as);
     switch (op.kind) {
       case SurgeryOp::Kind::scale:
         return plan_scale(op, name, target);
@@ -157,7 +163,8 @@ class OperatedSource final : public Source {
         const auto donor = open(op.source);
         const std::string key = fill(op.source_key, captures);
         const auto there = donor->find(key);
-        if (!there) fail(ErrorKind::bad_checkpoint, "{}: {} has no {}", op.describe(), op.source.string(), key);
+        if (!there)
+          fail(ErrorKind::bad_checkpoint, "{}: {} has no {}", op.describe(), op.source.string(), key);
         if (there->shape != target.shape || there->format != target.format || there->dtype != target.dtype)
           fail(ErrorKind::bad_checkpoint, "{}: {} is {} {}, {} in {} is {} {}", op.describe(), name,
                to_string(target.shape), target.stored_as, key, op.source.string(), to_string(there->shape),
@@ -181,7 +188,8 @@ class OperatedSource final : public Source {
         return true;
       }
       case SurgeryOp::Kind::interpolate: {
-        const auto first = dense_donor(op, op.source, name, target), second = dense_donor(op, op.source_b, name, target);
+        const auto first = dense_donor(op, op.source, name, target),
+                   second = dense_donor(op, op.source_b, name, target);
         steps_[name].push_back([first, second, ratio = op.ratio, slerp = op.slerp, name](const Weight& base) {
           const array a = float_values(first->load(name)), b = float_values(second->load(name));
           return edited(base, base.data.dtype(), [&](float* data, size_t count) {
@@ -225,12 +233,14 @@ class OperatedSource final : public Source {
     } else {
       const bool heads = op.grain == SurgeryOp::Grain::attention_head;
       const bool out = has_part(name, heads ? "o_proj" : "down_proj");
-      const bool in = heads ? has_part(name, "q_proj") : has_part(name, "gate_proj") || has_part(name, "up_proj");
+      const bool in =
+          heads ? has_part(name, "q_proj") : has_part(name, "gate_proj") || has_part(name, "up_proj");
       const bool bias = name.ends_with(".bias");
       if ((!out && !in) || (out && bias)) return false;
       const int width = heads ? head_width(op) : 1;
       slice.rows = in;
-      const int extent = in ? (bias ? target.shape[0] : target.shape[target.shape.size() - 2]) : target.shape.back();
+      const int extent =
+          in ? (bias ? target.shape[0] : target.shape[target.shape.size() - 2]) : target.shape.back();
       for (const int id : op.ids) {
         if (int64_t{id + 1} * width > extent)
           fail(ErrorKind::bad_checkpoint, "{}: {} has {} {}, {} is not among them", op.describe(), name,
@@ -240,7 +250,8 @@ class OperatedSource final : public Source {
     }
     const mx::Dtype dtype = dense_dtype(target);
     if (target.format && !(slice.rows && target.format->mode == QuantMode::affine)) make_dense(target, dtype);
-    steps_[name].push_back([slice, dtype](Weight weight) { return without(std::move(weight), slice, dtype); });
+    steps_[name].push_back(
+        [slice, dtype](Weight weight) { return without(std::move(weight), slice, dtype); });
     return true;
   }
 
@@ -266,8 +277,8 @@ class OperatedSource final : public Source {
   std::shared_ptr<Source> dense_donor(const SurgeryOp& op, const fs::path& path, const std::string& name,
                                       const WeightInfo& target) {
     if (target.format)
-      fail(ErrorKind::bad_checkpoint, "{}: {} is quantised ({}); only float tensors can be mixed", op.describe(), name,
-           target.stored_as);
+      fail(ErrorKind::bad_checkpoint, "{}: {} is quantised ({}); only float tensors can be mixed",
+           op.describe(), name, target.stored_as);
     const auto donor = open(path);
     const auto there = donor->find(name);
     if (!there) fail(ErrorKind::bad_checkpoint, "{}: {} has no {}", op.describe(), path.string(), name);
@@ -301,7 +312,8 @@ class OperatedSource final : public Source {
 
 }  // namespace
 
-std::shared_ptr<Source> operate(std::shared_ptr<Source> source, const Config& config, const Surgery& surgery) {
+std::shared_ptr<Source> operate(std::shared_ptr<Source> source, const Config& config,
+                                const Surgery& surgery) {
   auto out = std::make_shared<OperatedSource>(std::move(source), config);
   for (const SurgeryOp& op : surgery.operations) out->plan(op);
   return out;

@@ -19,14 +19,14 @@ struct SurgeryOp {
   enum class Grain { attention_head, layer, mlp_channel };
   Kind kind = Kind::scale;
   std::string pattern;
-  double factor = 1.0;                            // scale
-  std::filesystem::path source, source_b;         // add, replace, interpolate (source is source_a)
-  std::string source_key;                         // replace
-  double alpha = 1.0;                             // add
-  double ratio = 0.5;                             // interpolate: 0 is source_a
+  double factor = 1.0;                     // scale
+  std::filesystem::path source, source_b;  // add, replace, interpolate (source is source_a)
+  std::string source_key;                  // replace
+  double alpha = 1.0;                      // add
+  double ratio = 0.5;                      // interpolate: 0 is source_a
   bool slerp = false;
   Grain grain = Grain::attention_head;
-  std::vector<int> ids;                           // prune
+  std::vector<int> ids;  // prune
   int line = 0;
 
   std::string describe() const;  // "operation at line 4 (scale model.layers.*)"

@@ -85,13 +85,15 @@ class Reader {
   fs::path source(const YAML::Node& map, const char* key) const {
     const fs::path path = file_.parent_path() / required(map, key);
     std::error_code error;
-    if (!fs::exists(path, error)) refuse(map[key], fmt::format("{}: {}: no such file or folder", key, path.string()));
+    if (!fs::exists(path, error))
+      refuse(map[key], fmt::format("{}: {}: no such file or folder", key, path.string()));
     return path;
   }
 
   std::vector<int> ids(const YAML::Node& map, const char* key) const {
     const YAML::Node node = map[key];
-    if (!node || !node.IsSequence() || node.size() == 0) refuse(map, fmt::format("{}: expected a list of numbers", key));
+    if (!node || !node.IsSequence() || node.size() == 0)
+      refuse(map, fmt::format("{}: expected a list of numbers", key));
     if (node.size() > kMostIds) refuse(node, fmt::format("{}: over a million numbers", key));
     std::set<int> out;
     for (const YAML::Node& entry : node) {

@@ -76,18 +76,21 @@ array float_values(const Weight& weight) {
     return out;
   }
   const QuantFormat& format = *weight.format;
-  const int64_t columns = weight.shape.back(), rows = out.size() == 0 ? 0 : static_cast<int64_t>(out.size()) / columns;
+  const int64_t columns = weight.shape.back(),
+                rows = out.size() == 0 ? 0 : static_cast<int64_t>(out.size()) / columns;
   const int64_t words = columns * format.bits / 32, groups = columns / format.group_size;
   const auto* codes = reinterpret_cast<const uint32_t*>(bytes_of(weight.data));
   if (format.mode == QuantMode::affine) {
-    array scales = allocated(weight.scales->shape(), mx::float32), biases = allocated(weight.scales->shape(), mx::float32);
+    array scales = allocated(weight.scales->shape(), mx::float32),
+          biases = allocated(weight.scales->shape(), mx::float32);
     widen(*weight.scales, scales.data<float>(), weight.name);
     widen(*weight.biases, biases.data<float>(), weight.name);
     const float *s = scales.data<float>(), *b = biases.data<float>();
     for (int64_t r = 0; r < rows; ++r)
       for (int64_t c = 0; c < columns; ++c) {
         const int64_t g = r * groups + c / format.group_size;
-        to[r * columns + c] = static_cast<float>(packed_code(codes + r * words, c, format.bits)) * s[g] + b[g];
+        to[r * columns + c] =
+            static_cast<float>(packed_code(codes + r * words, c, format.bits)) * s[g] + b[g];
       }
     return out;
   }

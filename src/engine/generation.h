@@ -15,26 +15,27 @@
 namespace mlxcel {
 
 struct TextDelta {
-  std::string text;                  // may be empty (held back)
-  std::vector<Draw> draws;           // the tokens behind this delta, in order (logprobs)
+  std::string text;         // may be empty (held back)
+  std::vector<Draw> draws;  // the tokens behind this delta, in order (logprobs)
 };
 struct TextEnd {
-  std::string text;                  // last piece
+  std::string text;  // last piece
   std::vector<Draw> draws;
-  std::string finish;                // "stop", "length", "cancelled"
-  std::string stop_string;           // which stop string, if one
+  std::string finish;       // "stop", "length", "cancelled"
+  std::string stop_string;  // which stop string, if one
   Timings timings;
   uint32_t seed = 0;
 };
 using TextEvent = std::variant<TextDelta, TextEnd, Scored, Failed>;
 
 /// Converts engine events to text events. Not thread-safe: feed it from one thread at a time.
-/// A token's draw comes with the first byte of its text that is sent; what a stop string swallows is not sent.
+/// A token's draw comes with the first byte of its text that is sent; what a stop string swallows is not
+/// sent.
 class TextStream {
  public:
   /// `shown`: special tokens that appear in the text though the others do not (a wire format's marks).
-  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops, bool show_special = false,
-             std::vector<TokenId> shown = {});
+  TextStream(std::shared_ptr<const Tokenizer> tokenizer, std::vector<std::string> stops,
+             bool show_special = false, std::vector<TokenId> shown = {});
   ~TextStream();
   TextStream(TextStream&&) noexcept;
   /// Nothing, or one event. When a stop string matched, the result is a TextEnd, and the caller cancels

@@ -48,20 +48,25 @@ void in_parallel(size_t count, size_t threads, const std::function<void(size_t, 
 class Download {
  public:
   Download(const Reference& reference, const DownloadOptions& options, DownloadObserver& observer)
-      : reference_(reference), options_(options), observer_(observer), endpoint_(hub_endpoint(options.token)) {}
+      : reference_(reference),
+        options_(options),
+        observer_(observer),
+        endpoint_(hub_endpoint(options.token)) {}
 
   DownloadReport run() {
     if (endpoint_.token_withheld)
-      observer_.note(fmt::format("the access token is not sent to {}: it is not HTTPS "
-                                 "(MLXCEL_ALLOW_INSECURE_ENDPOINT sends it all the same)",
-                                 endpoint_.base));
+      observer_.note(
+          fmt::format("the access token is not sent to {}: it is not HTTPS "
+                      "(MLXCEL_ALLOW_INSECURE_ENDPOINT sends it all the same)",
+                      endpoint_.base));
     Http http(endpoint_);
     RemoteRepo repo;
-    with_retries([&] { repo = list_repository(http, endpoint_, reference_.repo(), options_.revision); }, nullptr,
-                 events());
+    with_retries([&] { repo = list_repository(http, endpoint_, reference_.repo(), options_.revision); },
+                 nullptr, events());
     const auto chosen = choose_files(repo, reference_.quant, options_.file);
     make_folder();
-    const FolderLock lock(options_.folder, [&] { observer_.note("another download of this model runs; waiting"); });
+    const FolderLock lock(options_.folder,
+                          [&] { observer_.note("another download of this model runs; waiting"); });
     open_record(repo);
     const auto files = describe(repo, chosen);
 
@@ -117,14 +122,15 @@ class Download {
     auto found = SnapshotRecord::load(options_.folder);
     const auto refuse = [&](const std::string& holds) {
       fail(ErrorKind::invalid_request,
-           "{}: holds {} of {}, not revision {}; a folder keeps one revision: use another store (--models-dir), "
+           "{}: holds {} of {}, not revision {}; a folder keeps one revision: use another store "
+           "(--models-dir), "
            "--local-dir or --force",
            options_.folder.string(), holds, reference_.repo(), wanted);
     };
     if (!options_.force) {
       if (found && !found->repo.empty() && found->repo != repo.name)
-        fail(ErrorKind::invalid_request, "{}: holds files of {}, not of {}", options_.folder.string(), found->repo,
-             repo.name);
+        fail(ErrorKind::invalid_request, "{}: holds files of {}, not of {}", options_.folder.string(),
+             found->repo, repo.name);
       if (found && found->commit != repo.commit && found->revision != wanted)
         refuse("revision " + found->revision);
       std::error_code error;
@@ -176,7 +182,8 @@ class Download {
     std::vector<fs::path> stale;
     for (const auto& entry : fs::recursive_directory_iterator(options_.folder, error)) {
       const std::string name = entry.path().filename().string();
-      if (name.starts_with(".") && name.ends_with(".partial") && !kept.contains(entry.path().lexically_normal()))
+      if (name.starts_with(".") && name.ends_with(".partial") &&
+          !kept.contains(entry.path().lexically_normal()))
         stale.push_back(entry.path());
     }
     for (const fs::path& path : stale) fs::remove(path, error);
@@ -193,8 +200,8 @@ class Download {
     std::error_code error;
     const auto space = fs::space(options_.folder, error);
     if (!error && space.available < wanted + (wanted > kSpare ? kSpare : 0))
-      fail(ErrorKind::internal, "{}: {} are to be fetched and {} are free on that disk", options_.folder.string(),
-           format_bytes(wanted), format_bytes(space.available));
+      fail(ErrorKind::internal, "{}: {} are to be fetched and {} are free on that disk",
+           options_.folder.string(), format_bytes(wanted), format_bytes(space.available));
   }
 
   void fetch(std::vector<const RemoteFile*> missing, DownloadReport& report) {
@@ -240,10 +247,13 @@ class Download {
 
 }  // namespace
 
-DownloadReport download_model(const Reference& reference, const DownloadOptions& options, DownloadObserver& observer) {
+DownloadReport download_model(const Reference& reference, const DownloadOptions& options,
+                              DownloadObserver& observer) {
   if (offline())
-    fail(ErrorKind::not_found, "{}: not here, and this process is offline (--offline, LLAMA_ARG_OFFLINE or "
-         "HF_HUB_OFFLINE)", reference.text);
+    fail(ErrorKind::not_found,
+         "{}: not here, and this process is offline (--offline, LLAMA_ARG_OFFLINE or "
+         "HF_HUB_OFFLINE)",
+         reference.text);
   return Download(reference, options, observer).run();
 }
 

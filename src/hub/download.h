@@ -22,9 +22,9 @@ class DownloadObserver {
     std::uint64_t done = 0;
   };
   virtual ~DownloadObserver() = default;
-  virtual void note(const std::string&) {}              // waiting, retrying, starting afresh
-  virtual void plan(const std::vector<File>&) {}        // what is to be fetched; `done` from an earlier try
-  virtual void progress(size_t, std::uint64_t) {}       // file index, bytes it has now
+  virtual void note(const std::string&) {}         // waiting, retrying, starting afresh
+  virtual void plan(const std::vector<File>&) {}   // what is to be fetched; `done` from an earlier try
+  virtual void progress(size_t, std::uint64_t) {}  // file index, bytes it has now
   virtual void finished(size_t) {}
 };
 
@@ -43,6 +43,7 @@ struct DownloadReport {
   size_t fetched_files = 0, present_files = 0;
 };
 
-DownloadReport download_model(const Reference& reference, const DownloadOptions& options, DownloadObserver& observer);
+DownloadReport download_model(const Reference& reference, const DownloadOptions& options,
+                              DownloadObserver& observer);
 
 }  // namespace mlxcel

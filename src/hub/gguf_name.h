@@ -15,7 +15,8 @@ bool is_gguf_model(const std::string& path);
 /// The file (first part) a quantisation means, any case; empty quant: Q4_K_M, else the first in name order.
 /// Empty where there is none.
 std::string pick_gguf(const std::vector<std::string>& paths, const std::string& quant);
-/// All parts of the set `path` belongs to, in order; just itself where it is whole, nothing where it is no GGUF.
+/// All parts of the set `path` belongs to, in order; just itself where it is whole, nothing where it is no
+/// GGUF.
 std::vector<std::string> gguf_parts(const std::vector<std::string>& paths, const std::string& path);
 
 }  // namespace mlxcel

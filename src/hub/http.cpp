@@ -41,7 +41,8 @@ const std::string& extra_certificates() {
     const std::unique_ptr<BIO, decltype(&BIO_free)> bio(
         BIO_new_mem_buf(bundle.data(), static_cast<int>(bundle.size())), BIO_free);
     X509* first = PEM_read_bio_X509(bio.get(), nullptr, nullptr, nullptr);
-    if (!first) fail(ErrorKind::invalid_request, "MLXCEL_EXTRA_CA_CERTS={}: expected certificates (PEM)", path);
+    if (!first)
+      fail(ErrorKind::invalid_request, "MLXCEL_EXTRA_CA_CERTS={}: expected certificates (PEM)", path);
     X509_free(first);
     return bundle;
   }();
@@ -258,8 +259,8 @@ void Http::stream(const std::string& url, uint64_t offset, const std::function<v
 std::string url_path(const std::string& path) {
   std::string out;
   for (const char c : path) {
-    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '-' || c == '_' || c == '.' ||
-                       c == '~';
+    const bool plain = std::isalnum(static_cast<unsigned char>(c)) || c == '/' || c == '-' || c == '_' ||
+                       c == '.' || c == '~';
     out += plain ? std::string(1, c) : fmt::format("%{:02X}", static_cast<unsigned char>(c));
   }
   return out;
@@ -273,11 +274,13 @@ void fail_status(const HttpReply& reply, const std::string& what, bool had_token
   const std::string hint = code == reply.headers.end() ? "" : code->second;
   if (reply.status == 401 || reply.status == 403) {
     if (hint == "GatedRepo")
-      say("the repository is gated: accept its terms on the hub, then give a token (--token or HF_TOKEN)", false);
-    say(had_token ? fmt::format("the hub refuses the access token ({})", reply.status)
-                  : fmt::format("not there, or private: the hub asks for an access token ({}); give one by --token "
-                                "or HF_TOKEN",
-                                reply.status),
+      say("the repository is gated: accept its terms on the hub, then give a token (--token or HF_TOKEN)",
+          false);
+    say(had_token
+            ? fmt::format("the hub refuses the access token ({})", reply.status)
+            : fmt::format("not there, or private: the hub asks for an access token ({}); give one by --token "
+                          "or HF_TOKEN",
+                          reply.status),
         false);
   }
   if (reply.status == 404)

@@ -1,6 +1,6 @@
-// HTTP as the hub needs it, over libcurl: bounded texts, headers with redirects under control, streamed bodies
-// from an offset.
-// Owner: one per thread. Thread: one at a time. Failure: NetworkError; `again` where a later try may pass.
+// HTTP as the hub needs it, over libcurl: bounded texts, headers with redirects under control, streamed
+// bodies from an offset. Owner: one per thread. Thread: one at a time. Failure: NetworkError; `again` where a
+// later try may pass.
 #pragma once
 
 #include <cstddef>

@@ -60,8 +60,9 @@ RemoteRepo list_repository(Http& http, const Endpoint& endpoint, const std::stri
   } catch (const NetworkError& error) {
     if (error.status != 404) throw;
     if (!revision.empty())
-      throw NetworkError(fmt::format("{} at revision {}: not found on the hub ({})", name, revision, endpoint.base),
-                         false, 404);
+      throw NetworkError(
+          fmt::format("{} at revision {}: not found on the hub ({})", name, revision, endpoint.base), false,
+          404);
     try {
       text = http.text(model, kMostListing);  // some mirrors know no revisions
     } catch (const NetworkError& second) {
@@ -87,15 +88,18 @@ RemoteRepo list_repository(Http& http, const Endpoint& endpoint, const std::stri
       bad("has an entry without a file name");
     const auto path = entry["rfilename"].get<std::string>();
     if (!is_safe_path(path))
-      fail(ErrorKind::bad_checkpoint, "{}: refused: the repository has a file named \"{}\", which could leave the "
-           "target folder", name, path);
+      fail(ErrorKind::bad_checkpoint,
+           "{}: refused: the repository has a file named \"{}\", which could leave the "
+           "target folder",
+           name, path);
     if (seen.insert(path).second) repo.files.push_back(path);
   }
   std::sort(repo.files.begin(), repo.files.end());
   return repo;
 }
 
-std::vector<std::string> choose_files(const RemoteRepo& repo, const std::string& quant, const std::string& file) {
+std::vector<std::string> choose_files(const RemoteRepo& repo, const std::string& quant,
+                                      const std::string& file) {
   if (!file.empty()) {
     if (std::find(repo.files.begin(), repo.files.end(), file) == repo.files.end())
       fail(ErrorKind::not_found, "--hf-file {}: not in {}", file, repo.name);
@@ -115,9 +119,10 @@ std::vector<std::string> choose_files(const RemoteRepo& repo, const std::string&
     if (!quant.empty()) {
       std::string there;
       for (const std::string& path : repo.files)
-        if (const std::string word = gguf_quant(path); !word.empty()) there += (there.empty() ? "" : ", ") + word;
-      fail(ErrorKind::not_found, "{}:{}: no GGUF of that quantisation; the repository has {}", repo.name, quant,
-           there.empty() ? "none at all" : there);
+        if (const std::string word = gguf_quant(path); !word.empty())
+          there += (there.empty() ? "" : ", ") + word;
+      fail(ErrorKind::not_found, "{}:{}: no GGUF of that quantisation; the repository has {}", repo.name,
+           quant, there.empty() ? "none at all" : there);
     }
   }
   // Mistral's consolidated.* is the same model again.
@@ -129,10 +134,12 @@ std::vector<std::string> choose_files(const RemoteRepo& repo, const std::string&
   return chosen;
 }
 
-RemoteFile describe_file(Http& http, const Endpoint& endpoint, const RemoteRepo& repo, const std::string& path) {
+RemoteFile describe_file(Http& http, const Endpoint& endpoint, const RemoteRepo& repo,
+                         const std::string& path) {
   RemoteFile file;
   file.path = path;
-  file.url = endpoint.base + "/" + url_path(repo.name) + "/resolve/" + url_path(repo.commit) + "/" + url_path(path);
+  file.url =
+      endpoint.base + "/" + url_path(repo.name) + "/resolve/" + url_path(repo.commit) + "/" + url_path(path);
   const HttpReply reply = http.head(file.url);
   const auto header = [&](const char* name) {
     const auto found = reply.headers.find(name);
@@ -141,7 +148,8 @@ RemoteFile describe_file(Http& http, const Endpoint& endpoint, const RemoteRepo&
   std::string size = header("x-linked-size");
   if (size.empty()) size = header("content-length");
   if (!size.empty()) {
-    if (size.size() > 18 || !std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isdigit(c); }))
+    if (size.size() > 18 ||
+        !std::all_of(size.begin(), size.end(), [](unsigned char c) { return std::isdigit(c); }))
       fail(ErrorKind::bad_checkpoint, "{}: the hub gives the size \"{}\"", path, size);
     file.size = std::stoull(size);
   }

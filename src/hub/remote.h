@@ -24,7 +24,8 @@ RemoteRepo list_repository(Http& http, const Endpoint& endpoint, const std::stri
 
 /// The files to fetch. `file`: exactly that one. `quant`: the GGUF of that quantisation, all its parts.
 /// Neither: what a safetensors model needs; where there is only GGUF, Q4_K_M or the first in name order.
-std::vector<std::string> choose_files(const RemoteRepo& repo, const std::string& quant, const std::string& file);
+std::vector<std::string> choose_files(const RemoteRepo& repo, const std::string& quant,
+                                      const std::string& file);
 
 /// Relative, no empty, "." or ".." part, no backslash or control character.
 bool is_safe_path(const std::string& path);
@@ -35,6 +36,7 @@ struct RemoteFile {
   std::optional<std::uint64_t> size;
   std::string etag;  // 64 hex digits: SHA-256; 40: git's SHA-1 of the blob; else opaque
 };
-RemoteFile describe_file(Http& http, const Endpoint& endpoint, const RemoteRepo& repo, const std::string& path);
+RemoteFile describe_file(Http& http, const Endpoint& endpoint, const RemoteRepo& repo,
+                         const std::string& path);
 
 }  // namespace mlxcel

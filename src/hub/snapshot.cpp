@@ -41,7 +41,8 @@ std::optional<std::string> missing_shard(const fs::path& folder) {
   } catch (const Error&) {
     return std::nullopt;  // the checkpoint's reader says it better
   }
-  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object()) return std::nullopt;
+  if (!json.is_object() || !json.contains("weight_map") || !json["weight_map"].is_object())
+    return std::nullopt;
   std::set<std::string> named;
   for (const auto& entry : json["weight_map"])
     if (entry.is_string()) named.insert(entry.get<std::string>());
@@ -121,7 +122,8 @@ std::optional<std::string> missing_file(const fs::path& model) {
 FolderLock::FolderLock(const fs::path& folder, const std::function<void()>& waiting) : path_(folder / kLock) {
   for (bool told = false;;) {
     descriptor_ = ::open(path_.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644);
-    if (descriptor_ < 0) fail(ErrorKind::internal, "{}: cannot be written: {}", folder.string(), std::strerror(errno));
+    if (descriptor_ < 0)
+      fail(ErrorKind::internal, "{}: cannot be written: {}", folder.string(), std::strerror(errno));
     if (::flock(descriptor_, LOCK_EX | LOCK_NB) != 0) {
       if (!told && waiting) waiting();
       told = true;
@@ -129,8 +131,9 @@ FolderLock::FolderLock(const fs::path& folder, const std::function<void()>& wait
       }
     }
     // Whoever held it may have removed the file meanwhile: then this is a lock on nothing.
-    struct stat held {}, named {};
-    if (::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 && held.st_ino == named.st_ino) return;
+    struct stat held{}, named{};
+    if (::fstat(descriptor_, &held) == 0 && ::stat(path_.c_str(), &named) == 0 && held.st_ino == named.st_ino)
+      return;
     ::close(descriptor_);
   }
 }

@@ -141,7 +141,8 @@ std::uintmax_t bytes_under(const fs::path& path) {
 /// Looks for `owner/name` where models lie, then fetches it.
 class Lookup {
  public:
-  Lookup(const Reference& reference, const ResolveOptions& options) : reference_(reference), options_(options) {}
+  Lookup(const Reference& reference, const ResolveOptions& options)
+      : reference_(reference), options_(options) {}
 
   fs::path run() {
     if (options_.revision.empty())
@@ -163,7 +164,8 @@ class Lookup {
       const fs::path folder = root / source.owner / source.name;
       options_.fetch(source, folder);
       if (const auto found = pick(folder, source, options_)) return *found;
-      fail(ErrorKind::not_found, "{}: fetched into {}, but no model is there", reference_.text, folder.string());
+      fail(ErrorKind::not_found, "{}: fetched into {}, but no model is there", reference_.text,
+           folder.string());
     }
     std::string where;
     for (const std::string& place : looked_) where += (where.empty() ? "" : ", ") + place;
@@ -184,8 +186,9 @@ class Lookup {
     const auto missing = found ? missing_file(*found) : std::nullopt;
     if (!missing) return found;
     if (!options_.fetch)
-      fail(ErrorKind::bad_checkpoint, "{}: {} is missing; download incomplete? `mlxcel download {}` finishes it",
-           folder.string(), *missing, reference.repo());
+      fail(ErrorKind::bad_checkpoint,
+           "{}: {} is missing; download incomplete? `mlxcel download {}` finishes it", folder.string(),
+           *missing, reference.repo());
     options_.fetch(reference, folder);
     found = pick(folder, reference, options_);
     if (!found) fail(ErrorKind::not_found, "{}: no model is there after the download", folder.string());
@@ -195,8 +198,9 @@ class Lookup {
   std::string hint() const {
     const std::string why = options_.why_no_fetch.empty() ? "" : options_.why_no_fetch + ": ";
     if (reference_.is_default_model()) return why + "run scripts/fetch_model.sh to get it";
-    return why + "put the model's folder there, or give the path of a folder or .gguf file (`mlxcel list` shows "
-                 "what is here)";
+    return why +
+           "put the model's folder there, or give the path of a folder or .gguf file (`mlxcel list` shows "
+           "what is here)";
   }
 
   const Reference& reference_;
@@ -221,7 +225,8 @@ std::optional<fs::path> model_in_folder(const fs::path& folder, const std::strin
   if (quant.empty() && has_config(folder)) return folder;
   std::vector<std::string> names;
   std::error_code error;
-  for (const auto& entry : fs::directory_iterator(folder, error)) names.push_back(entry.path().filename().string());
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    names.push_back(entry.path().filename().string());
   const std::string picked = pick_gguf(names, quant);
   if (picked.empty()) return std::nullopt;
   return folder / gguf_parts(names, picked).front();

@@ -35,7 +35,7 @@ struct ResolveOptions {
   std::string file;                            // --hf-file: one file exactly, beats the quant
   /// Brings a repository (or what it lacks) into a folder of the store; null: nothing is fetched.
   std::function<void(const Reference&, const std::filesystem::path& folder)> fetch;
-  std::string why_no_fetch;                    // "offline", for the message
+  std::string why_no_fetch;  // "offline", for the message
 };
 
 /// The folder or .gguf file to open. A snapshot of the store that lacks files is finished by `fetch`; one in

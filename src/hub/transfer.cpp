@@ -27,7 +27,10 @@ class Checksum {
  public:
   Checksum(const std::string& etag, std::uint64_t size) : expected_(etag) {
     const bool hex = std::all_of(etag.begin(), etag.end(), [](unsigned char c) { return std::isxdigit(c); });
-    const EVP_MD* kind = !hex ? nullptr : etag.size() == 64 ? EVP_sha256() : etag.size() == 40 ? EVP_sha1() : nullptr;
+    const EVP_MD* kind = !hex                ? nullptr
+                         : etag.size() == 64 ? EVP_sha256()
+                         : etag.size() == 40 ? EVP_sha1()
+                                             : nullptr;
     if (!kind) return;
     context_.reset(EVP_MD_CTX_new());
     EVP_DigestInit_ex(context_.get(), kind, nullptr);
@@ -48,7 +51,8 @@ class Checksum {
     std::string found;
     for (unsigned int i = 0; i < size; ++i) found += fmt::format("{:02x}", digest[i]);
     std::string wanted = expected_;
-    std::transform(wanted.begin(), wanted.end(), wanted.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::transform(wanted.begin(), wanted.end(), wanted.begin(),
+                   [](unsigned char c) { return std::tolower(c); });
     return found == wanted ? "" : found;
   }
 
@@ -66,7 +70,7 @@ class Partial {
   explicit Partial(const fs::path& path) : path_(path) {
     descriptor_ = ::open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC | O_NOFOLLOW, 0644);
     if (descriptor_ < 0) refuse("written");
-    struct stat info {};
+    struct stat info{};
     if (::fstat(descriptor_, &info) != 0) refuse("read");
     size_ = static_cast<std::uint64_t>(info.st_size);
   }
@@ -110,7 +114,8 @@ class Partial {
  private:
   [[noreturn]] void refuse(const char* what) const {
     const int code = errno;
-    const char* hint = code == ENOSPC || code == EDQUOT ? "; free some space and start again: what is there is kept" : "";
+    const char* hint =
+        code == ENOSPC || code == EDQUOT ? "; free some space and start again: what is there is kept" : "";
     fail(ErrorKind::internal, "{}: cannot be {}: {}{}", path_.string(), what, std::strerror(code), hint);
   }
   fs::path path_;
@@ -147,8 +152,9 @@ void with_retries(const std::function<void()>& body, const std::function<bool()>
       }
       if (!error.again || tries >= kTries || (events.stopped && events.stopped())) throw;
       if (error.wait_s > kLongestWait)
-        throw NetworkError(fmt::format("{}; it asks to wait {:.0f} s: try again then", error.what(), error.wait_s),
-                           false, error.status);
+        throw NetworkError(
+            fmt::format("{}; it asks to wait {:.0f} s: try again then", error.what(), error.wait_s), false,
+            error.status);
       const double wait = std::max(pause, error.wait_s);
       if (events.note) events.note(fmt::format("{}; trying again in {:.1f} s", error.what(), wait));
       const auto until = std::chrono::steady_clock::now() + std::chrono::duration<double>(wait);
@@ -159,7 +165,8 @@ void with_retries(const std::function<void()>& body, const std::function<bool()>
   }
 }
 
-std::uint64_t transfer_file(Http& http, const RemoteFile& file, const fs::path& target, const TransferEvents& events) {
+std::uint64_t transfer_file(Http& http, const RemoteFile& file, const fs::path& target,
+                            const TransferEvents& events) {
   const fs::path path = partial_path(target, file);
   std::uint64_t wire = 0;
   for (int round = 0;; ++round) {
@@ -176,15 +183,17 @@ std::uint64_t transfer_file(Http& http, const RemoteFile& file, const fs::path& 
             [&](const HttpReply& reply) {
               if (reply.status == 206 && range_start(reply) == partial.size()) return;
               if (reply.status == 206)
-                throw NetworkError(fmt::format("{}: the hub sends another range than was asked for", file.path), false);
+                throw NetworkError(
+                    fmt::format("{}: the hub sends another range than was asked for", file.path), false);
               partial.cut(0);  // the whole file comes
               before = 0;
             },
             [&](std::span<const std::byte> bytes) {
               if (events.stopped && events.stopped()) throw Error(ErrorKind::cancelled, "stopped");
               if (file.size && partial.size() + bytes.size() > *file.size)
-                throw NetworkError(fmt::format("{}: longer than the {} bytes the hub announced", file.path, *file.size),
-                                   false);
+                throw NetworkError(
+                    fmt::format("{}: longer than the {} bytes the hub announced", file.path, *file.size),
+                    false);
               partial.append(bytes);
               wire += bytes.size();
               if (events.progress) events.progress(partial.size());
@@ -194,9 +203,9 @@ std::uint64_t transfer_file(Http& http, const RemoteFile& file, const fs::path& 
         throw;
       }
       if (file.size && partial.size() < *file.size)
-        throw NetworkError(fmt::format("{}: the transfer ended after {} of {} bytes", file.path, partial.size(),
-                                       *file.size),
-                           true);
+        throw NetworkError(
+            fmt::format("{}: the transfer ended after {} of {} bytes", file.path, partial.size(), *file.size),
+            true);
     };
     with_retries(one_try, [&] { return partial.size() > before; }, events);
     const std::string found = partial.mismatch(file.etag);
@@ -208,8 +217,8 @@ std::uint64_t transfer_file(Http& http, const RemoteFile& file, const fs::path& 
     if (round == 1) {
       std::error_code ignored;
       fs::remove(path, ignored);
-      fail(ErrorKind::bad_checkpoint, "{}: checksum {} expected, {} found, twice; the file was not kept", file.path,
-           file.etag, found);
+      fail(ErrorKind::bad_checkpoint, "{}: checksum {} expected, {} found, twice; the file was not kept",
+           file.path, file.etag, found);
     }
     if (events.note) events.note(fmt::format("{}: wrong checksum; fetching it afresh", file.path));
   }

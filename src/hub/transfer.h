@@ -13,9 +13,9 @@ namespace mlxcel {
 std::filesystem::path partial_path(const std::filesystem::path& target, const RemoteFile& file);
 
 struct TransferEvents {
-  std::function<void(std::uint64_t)> progress;     // bytes of the file that are here
+  std::function<void(std::uint64_t)> progress;  // bytes of the file that are here
   std::function<void(const std::string&)> note;
-  std::function<bool()> stopped;                   // another transfer failed
+  std::function<bool()> stopped;  // another transfer failed
 };
 
 /// Bytes that came over the wire.

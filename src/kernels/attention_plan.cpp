@@ -100,13 +100,15 @@ class Attentions::Plan final : public PhaseWork {
   enum Part { kAppend, kWhole, kSegment, kMerge };
 
   size_t state_floats(const AttentionTile& tile) const {
-    return up(static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(padded_ + 2),
-              kAlign);
+    return up(
+        static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(padded_ + 2),
+        kAlign);
   }
 
   size_t panel_floats(const AttentionTile& tile) const {
-    return up(static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(call_.key_dim),
-              kAlign);
+    return up(
+        static_cast<size_t>(tile.count) * static_cast<size_t>(group_) * static_cast<size_t>(call_.key_dim),
+        kAlign);
   }
 
   int oldest_of(int position) const {
@@ -174,7 +176,8 @@ class Attentions::Plan final : public PhaseWork {
   /// kv heads [from, to) and their query heads, of the step's tokens [first, last).
   void turn(int first, int last, int from, int to) const {
     for (int t = first; t < last; ++t) {
-      const float* const angles = turn_.angles ? turn_.angles + static_cast<ptrdiff_t>(t) * 2 * turn_.half : nullptr;
+      const float* const angles =
+          turn_.angles ? turn_.angles + static_cast<ptrdiff_t>(t) * 2 * turn_.half : nullptr;
       float* const q = const_cast<float*>(call_.q) + t * call_.q_stride;
       float* const k = const_cast<float*>(call_.k) + t * call_.k_stride;
       turn_heads(q + from * group_ * call_.key_dim, (to - from) * group_, turn_.q_norm, angles);

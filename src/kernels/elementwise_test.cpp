@@ -180,9 +180,9 @@ TEST(Elementwise, ActivationsAgreeWithF64) {
   };
   for (const Isa set : available_isas()) {
     set_isa(set);
-    for (const Activation a : {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu,
-                               Activation::relu2, Activation::none, Activation::sigmoid, Activation::tanh,
-                               Activation::softplus, Activation::exp}) {
+    for (const Activation a :
+         {Activation::silu, Activation::gelu, Activation::gelu_tanh, Activation::relu, Activation::relu2,
+          Activation::none, Activation::sigmoid, Activation::tanh, Activation::softplus, Activation::exp}) {
       const auto out = values(activate(in, a));
       for (size_t i = 0; i < x.size(); ++i) {
         const double want = exact(x[i], a);

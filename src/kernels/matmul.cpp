@@ -84,7 +84,8 @@ class Products::Plan final : public PhaseWork {
     std::fill(std::begin(panel_), std::end(panel_), nullptr);
     first_row_ = jobs.front().first;
     for (const Job& job : jobs) most_rows_ = std::max(most_rows_, job.count);
-    for (const Segment& segment : w_->segments) uses_[panel_of(segment, *w_, p_.precision, most_rows_)] = true;
+    for (const Segment& segment : w_->segments)
+      uses_[panel_of(segment, *w_, p_.precision, most_rows_)] = true;
     for (const Job& job : jobs) {
       const int tile0 = static_cast<int>(tiles_.size());
       const bool direct = job.count <= static_cast<int>(kDirectTiles) * bodies_->most_direct;
@@ -96,8 +97,8 @@ class Products::Plan final : public PhaseWork {
       }
       rows_ += job.count;
       const size_t row_bytes = panel_row_bytes(uses_[kFloatPanel] ? kFloatPanel : kPairPanel, w_->columns);
-      const int slab =
-          std::max(8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_->most_tokens))));
+      const int slab = std::max(
+          8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_->most_tokens))));
       for (int t = 0; t < count; t += slab)
         for (const Segment& segment : w_->segments) {
           units_.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), tasks_});
@@ -120,7 +121,8 @@ class Products::Plan final : public PhaseWork {
     for (int kind = 0; kind < kPanelKinds && !own_panels_; ++kind) {
       if (!uses_[kind]) continue;
       // Few tiles are split by column, so that no two workers write the same cache lines; many by tile.
-      const int tiles = static_cast<int>(tiles_.size()), columns = columns_units(static_cast<PanelKind>(kind));
+      const int tiles = static_cast<int>(tiles_.size()),
+                columns = columns_units(static_cast<PanelKind>(kind));
       if (by_tile_)
         phases.push_back({this, kind, tiles, std::max(1, tiles / (8 * width))});
       else
@@ -190,8 +192,8 @@ class Products::Plan final : public PhaseWork {
     }
   }
 
-  /// A tile's rows after the norm, in memory of this worker. Where tiles are split by column each worker norms
-  /// all of them once.
+  /// A tile's rows after the norm, in memory of this worker. Where tiles are split by column each worker
+  /// norms all of them once.
   void normed(int tile, const float** rows) const {
     static thread_local Scratch scratch;
     static thread_local uint64_t held_plan = 0;
@@ -200,7 +202,8 @@ class Products::Plan final : public PhaseWork {
     const auto row_of = [&](int t) { return tiles_[static_cast<size_t>(t)].first; };
     const auto width = static_cast<size_t>(w_->columns);
     const Tile& last = tiles_[static_cast<size_t>(to - 1)];
-    float* const out = scratch.get<float>(static_cast<size_t>(last.first + last.count - row_of(from)) * width);
+    float* const out =
+        scratch.get<float>(static_cast<size_t>(last.first + last.count - row_of(from)) * width);
     if (held_plan != number_ || held_from != from || held_to != to) {
       for (int row = row_of(from); row < last.first + last.count; ++row)
         apply(*p_.norm, rowwise_bodies(), source(row), w_->columns,
@@ -289,8 +292,8 @@ class Products::Plan final : public PhaseWork {
         const bool last = chunk + n == all;
         if (last) fetch_output(w, t);
         bodies_->tile(scratch,
-                     w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
-                     t.count, n, w.kind == kBytePanel, layout.kind == kE4m3, w.sums(t));
+                      w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
+                      t.count, n, w.kind == kBytePanel, layout.kind == kE4m3, w.sums(t));
         if (last) finish(w, t);
       }
     }
@@ -316,7 +319,7 @@ class Products::Plan final : public PhaseWork {
         bodies_->widen(s.kind, at, static_cast<size_t>(n) * height, scratch);
       for (const Tile& t : w.tiles) {
         bodies_->dense_tile(from, s.block_rows, w.floats(t) + static_cast<ptrdiff_t>(column) * t.count,
-                           t.count, n, w.sums(t));
+                            t.count, n, w.sums(t));
         if (column + n == w_->columns) finish(w, t);
       }
     }

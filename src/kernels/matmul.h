@@ -31,10 +31,10 @@ struct Product {
   const Matrix::Storage* weights = nullptr;
   Precision precision = Precision::high;
   const float* x = nullptr;
-  ptrdiff_t x_stride = 0;        // between rows of x; 0: the matrix's columns
+  ptrdiff_t x_stride = 0;         // between rows of x; 0: the matrix's columns
   const RowNorm* norm = nullptr;  // of x's rows before they are multiplied
-  const int* sources = nullptr;  // row of x for each panel row; none: the same
-  const int* targets = nullptr;  // row of out for each panel row; none: the same
+  const int* sources = nullptr;   // row of x for each panel row; none: the same
+  const int* targets = nullptr;   // row of out for each panel row; none: the same
   float* out = nullptr;
   int out_columns = 0;
   const float* bias = nullptr;

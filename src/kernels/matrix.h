@@ -37,10 +37,10 @@ class Matrix {
   /// A gate and an up projection of equal shape, laid out for gated_matmul.
   static Matrix gated(const Weight& gate, const Weight& up);
 
-  int rows() const;      // output width (per expert in a bank)
-  int columns() const;   // input width
-  int experts() const;   // 0: not a bank
-  size_t bytes() const;  // memory held
+  int rows() const;       // output width (per expert in a bank)
+  int columns() const;    // input width
+  int experts() const;    // 0: not a bank
+  size_t bytes() const;   // memory held
   bool is_gated() const;  // made by gated(), with both halves in one table
   /// The weights back, equal in value to those given (the oracle of tests; `quantize` and export).
   std::vector<Weight> unpack() const;

@@ -61,7 +61,8 @@ Weight quantized_weight(const Shape& shape, QuantFormat format, mx::Dtype dtype,
 Weight float_weight(const Shape& shape, const QuantFormat& format, int seed) {
   const auto planes =
       mx::quantize(random_array(shape, seed, 0.3f), format.group_size, format.bits, to_string(format.mode));
-  return {"f" + std::to_string(seed), shape, evaluated(planes[0]), evaluated(planes[1]), std::nullopt, format};
+  return {"f" + std::to_string(seed), shape,        evaluated(planes[0]),
+          evaluated(planes[1]),       std::nullopt, format};
 }
 
 Weight dense_weight(const Shape& shape, mx::Dtype dtype, int seed) {
@@ -250,7 +251,8 @@ TEST(Matrix, FloatCodesKeepTheirValues) {
       SCOPED_TRACE(to_string(format.mode));
       // Row r has scale r (rows whose scale is no number left out); its codes run through all values.
       constexpr int kRows = 254, kColumns = 256;
-      std::vector<uint32_t> words(static_cast<size_t>(kRows) * kColumns * static_cast<size_t>(format.bits) / 32);
+      std::vector<uint32_t> words(static_cast<size_t>(kRows) * kColumns * static_cast<size_t>(format.bits) /
+                                  32);
       auto* const bytes = reinterpret_cast<uint8_t*>(words.data());
       for (size_t i = 0; i < words.size() * 4; ++i) {
         const auto code = static_cast<uint8_t>(i);
@@ -282,8 +284,8 @@ TEST(Matrix, FloatCodesKeepTheirValues) {
         std::vector<float> unit(kColumns, 0.0f);
         unit[static_cast<size_t>(column)] = 1.0f;
         for (const int tokens : {1, 9}) {
-          const auto got =
-              values(matmul(mx::broadcast_to(array(unit.begin(), {1, kColumns}, mx::float32), {tokens, kColumns}), m));
+          const auto got = values(matmul(
+              mx::broadcast_to(array(unit.begin(), {1, kColumns}, mx::float32), {tokens, kColumns}), m));
           for (int r = 0; r < kRows; ++r) {
             const size_t at = static_cast<size_t>(r) * kColumns + static_cast<size_t>(column);
             ASSERT_EQ(got[static_cast<size_t>(r)], static_cast<float>(want[at])) << r << " " << column;

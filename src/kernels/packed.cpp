@@ -216,7 +216,8 @@ struct BlockMap {
         element(size_of_kind(layout.kind)) {
     chunk_bytes = static_cast<size_t>(width) * static_cast<size_t>(block_rows) * 4;
     const size_t planes = layout.kind == kE8m0 ? 1 : 2;  // scales and biases, or the scales of two halves
-    group_bytes = static_cast<size_t>(group_chunks) * chunk_bytes + planes * static_cast<size_t>(block_rows) * element;
+    group_bytes =
+        static_cast<size_t>(group_chunks) * chunk_bytes + planes * static_cast<size_t>(block_rows) * element;
   }
   size_t word(int chunk, int row, int index) const {
     const size_t in_chunk =
@@ -229,8 +230,8 @@ struct BlockMap {
   /// Of a group of the format: two of nvfp4's stand behind one group of the layout.
   size_t scale(int group, int row) const {
     const auto half = static_cast<size_t>(group % halves) * 2 * static_cast<size_t>(lanes);
-    return static_cast<size_t>(group / halves) * group_bytes + static_cast<size_t>(group_chunks) * chunk_bytes +
-           (half + static_cast<size_t>(row)) * element;
+    return static_cast<size_t>(group / halves) * group_bytes +
+           static_cast<size_t>(group_chunks) * chunk_bytes + (half + static_cast<size_t>(row)) * element;
   }
   size_t bias(int group, int row) const {
     return scale(group, row) + 2 * static_cast<size_t>(lanes) * element;
@@ -408,13 +409,14 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
         storage.segments.empty() ? 0 : storage.segments.back().column0 + storage.segments.back().rows;
     for (size_t i = first; i < last; ++i) {
       const int half = fused && i == 1 ? 1 : 0;
-      storage.sources.push_back({.name = weights[i].name,
-                                 .shape = weights[i].shape,
-                                 .format = weights[i].format,
-                                 .dtype = weights[i].format ? weights[i].scales->dtype() : weights[i].data.dtype(),
-                                 .segment = static_cast<int>(storage.segments.size()),
-                                 .row0 = half ? 0 : segment.rows,
-                                 .half = half});
+      storage.sources.push_back(
+          {.name = weights[i].name,
+           .shape = weights[i].shape,
+           .format = weights[i].format,
+           .dtype = weights[i].format ? weights[i].scales->dtype() : weights[i].data.dtype(),
+           .segment = static_cast<int>(storage.segments.size()),
+           .row0 = half ? 0 : segment.rows,
+           .half = half});
       if (!half) segment.rows += out_rows(weights[i]);
     }
     segment.dense = !head.format;

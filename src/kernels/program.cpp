@@ -83,8 +83,8 @@ class RowWork final : public PhaseWork {
 
 Program::Norm::Norm(const NormForm& f) : form(f), row(row_norm(f)) {}
 
-/// What an evaluation needs beside the program; kept by the stream's thread, so that nothing is allocated once
-/// warm.
+/// What an evaluation needs beside the program; kept by the stream's thread, so that nothing is allocated
+/// once warm.
 class Program::Run {
  public:
   void operator()(const Program& program, const Buffers& buffers) {
@@ -203,7 +203,8 @@ class Program::Run {
 };
 
 bool Program::is_constant(const std::optional<array>& a) {
-  return !a || (a->is_available() && a->dtype() == mx::float32 && (a->flags().row_contiguous || a->size() <= 1));
+  return !a ||
+         (a->is_available() && a->dtype() == mx::float32 && (a->flags().row_contiguous || a->size() <= 1));
 }
 
 bool Program::takes(const Matrix& matrix) {
@@ -249,8 +250,8 @@ Program::Slot Program::product(Slot x, const Matrix& matrix, ProductForm form) {
   const int columns = storage->fused_gate() ? storage->rows / 2 : storage->rows;
   const int count = form.rows.empty() ? rows(x) : static_cast<int>(form.rows.size());
   if (form.residual != kNone && (rows(form.residual) != count || width(form.residual) != columns))
-    fail(ErrorKind::internal, "program: a residual of [{}, {}] for a product of [{}, {}]", rows(form.residual),
-         width(form.residual), count, columns);
+    fail(ErrorKind::internal, "program: a residual of [{}, {}] for a product of [{}, {}]",
+         rows(form.residual), width(form.residual), count, columns);
   std::optional<Norm> norm;
   if (form.norm) norm.emplace(*form.norm);
   const Slot out = make(count, columns);
@@ -265,15 +266,16 @@ Program::Slot Program::attention(Slot qkv, const HeadsForm& heads, const std::op
   if (slots_[static_cast<size_t>(qkv)].input >= 0)
     fail(ErrorKind::internal, "program: q, k and v are turned in place, they cannot be an input");
   if (blocks.key_dim != blocks.value_dim || width(qkv) != (form.heads + 2 * blocks.kv_heads) * blocks.key_dim)
-    fail(ErrorKind::internal, "program: q, k and v of {} values, expected {} + 2 * {} heads of {}", width(qkv),
-         form.heads, blocks.kv_heads, blocks.key_dim);
+    fail(ErrorKind::internal, "program: q, k and v of {} values, expected {} + 2 * {} heads of {}",
+         width(qkv), form.heads, blocks.kv_heads, blocks.key_dim);
   const auto norm = [](const std::optional<NormForm>& f) {
     std::optional<Norm> n;
     if (f) n.emplace(*f);
     return n;
   };
   const Slot out = make(rows(qkv), form.heads * blocks.value_dim);
-  ops_.push_back(Attend{qkv, heads, norm(heads.q_norm), norm(heads.k_norm), sinks, pool, std::move(rows_of), form, out});
+  ops_.push_back(
+      Attend{qkv, heads, norm(heads.q_norm), norm(heads.k_norm), sinks, pool, std::move(rows_of), form, out});
   return out;
 }
 
@@ -331,7 +333,8 @@ void Program::place() {
     const size_t size = (floats + kLine - 1) / kLine * kLine;
     size_t best = cells.size();
     for (size_t c = 0; c < cells.size(); ++c)
-      if (cells[c].free_from <= i && cells[c].size >= size && (best == cells.size() || cells[c].size < cells[best].size))
+      if (cells[c].free_from <= i && cells[c].size >= size &&
+          (best == cells.size() || cells[c].size < cells[best].size))
         best = c;
     if (best == cells.size()) cells.push_back({size, 0});
     cells[best].free_from = std::max(last[static_cast<size_t>(out)], i) + 1;
@@ -356,7 +359,8 @@ long long Program::multiply_adds() const {
       total += static_cast<long long>(rows(m->out)) * m->weights->rows * m->weights->columns;
     else if (const auto* a = std::get_if<Attend>(&op))
       for (const AttentionRow& row : a->rows->rows)
-        total += static_cast<long long>(row.count) * (row.position + row.count) * a->form.heads * a->pool.blocks.key_dim;
+        total += static_cast<long long>(row.count) * (row.position + row.count) * a->form.heads *
+                 a->pool.blocks.key_dim;
   }
   return total;
 }

@@ -17,10 +17,13 @@ constexpr size_t kParallel = 32768;
 const RecurrentBodies& bodies() {
   switch (isa()) {
 #if defined(__x86_64__)
-    case Isa::avx2: return recurrent_avx2();
-    case Isa::avx512: return recurrent_avx512();
+    case Isa::avx2:
+      return recurrent_avx2();
+    case Isa::avx512:
+      return recurrent_avx512();
 #endif
-    default: return recurrent_generic();
+    default:
+      return recurrent_generic();
   }
 }
 
@@ -38,13 +41,15 @@ void each(int count, size_t work, const Task& task) {
 
 void expect(const char* what, const array& x, const Shape& want) {
   if (x.shape() != want)
-    fail(ErrorKind::internal, "{}: {}, expected {}", what, mlxcel::to_string(x.shape()), mlxcel::to_string(want));
+    fail(ErrorKind::internal, "{}: {}, expected {}", what, mlxcel::to_string(x.shape()),
+         mlxcel::to_string(want));
 }
 
 void check_offsets(const char* what, const std::vector<int>& offsets, int tokens) {
   bool good = offsets.size() >= 2 && offsets.front() == 0 && offsets.back() == tokens;
   for (size_t r = 0; good && r + 1 < offsets.size(); ++r) good = offsets[r] <= offsets[r + 1];
-  if (!good) fail(ErrorKind::internal, "{}: {} row offsets do not cut {} tokens", what, offsets.size(), tokens);
+  if (!good)
+    fail(ErrorKind::internal, "{}: {} row offsets do not cut {} tokens", what, offsets.size(), tokens);
 }
 
 array f32(const array& x) { return mx::astype(x, mx::float32); }
@@ -57,25 +62,29 @@ array rows(const array& x, int from, int to) {
 }
 
 std::pair<array, array> conv_reference(const array& x, const array& weight, const std::optional<array>& bias,
-                                       const array& state, const std::vector<int>& offsets, Activation activation) {
+                                       const array& state, const std::vector<int>& offsets,
+                                       Activation activation) {
   const int channels = x.shape(1), taps = weight.shape(1);
   std::vector<array> outs, states;
   for (int r = 0; r + 1 < static_cast<int>(offsets.size()); ++r) {
-    const int from = offsets[static_cast<size_t>(r)], to = offsets[static_cast<size_t>(r) + 1], count = to - from;
+    const int from = offsets[static_cast<size_t>(r)], to = offsets[static_cast<size_t>(r) + 1],
+              count = to - from;
     const array before = mx::reshape(rows(state, r, r + 1), {taps - 1, channels});
     const array all = mx::concatenate({before, rows(x, from, to)}, 0);
     states.push_back(mx::reshape(rows(all, count, count + taps - 1), {1, taps - 1, channels}));
     if (count == 0) continue;
     array y = bias ? mx::broadcast_to(*bias, {count, channels}) : mx::zeros({count, channels});
     for (int k = 0; k < taps; ++k)
-      y = y + rows(all, k, k + count) * mx::reshape(mx::slice(weight, {0, k}, {channels, k + 1}), {1, channels});
+      y = y +
+          rows(all, k, k + count) * mx::reshape(mx::slice(weight, {0, k}, {channels, k + 1}), {1, channels});
     outs.push_back(y);
   }
   return {activate(mx::concatenate(outs, 0), activation), mx::concatenate(states, 0)};
 }
 
-std::pair<array, array> scan_reference(const array& x, const array& dt, const array& a, const array& b, const array& c,
-                                       const array& d, const array& state, const std::vector<int>& offsets) {
+std::pair<array, array> scan_reference(const array& x, const array& dt, const array& a, const array& b,
+                                       const array& c, const array& d, const array& state,
+                                       const std::vector<int>& offsets) {
   const int heads = x.shape(1), dim = x.shape(2), groups = b.shape(1), states = b.shape(2);
   const auto per_head = [&](const array& g, int t) {  // [1, groups, state_dim] -> [heads, 1, state_dim]
     return mx::reshape(mx::repeat(rows(g, t, t + 1), heads / groups, 1), {heads, 1, states});
@@ -106,16 +115,20 @@ std::pair<array, array> selective_reference(const array& x, const array& dt, con
       const array step = mx::reshape(rows(dt, t, t + 1), {channels, 1});
       const array now = mx::reshape(rows(x, t, t + 1), {channels, 1});
       h = h * mx::exp(step * a) + (step * now) * rows(b, t, t + 1);
-      outs.push_back(mx::reshape(mx::sum(h * rows(c, t, t + 1), -1) + d * mx::squeeze(now, -1), {1, channels}));
+      outs.push_back(
+          mx::reshape(mx::sum(h * rows(c, t, t + 1), -1) + d * mx::squeeze(now, -1), {1, channels}));
     }
     ends.push_back(mx::reshape(h, {1, channels, states}));
   }
   return {mx::concatenate(outs, 0), mx::concatenate(ends, 0)};
 }
 
-std::pair<array, array> delta_reference(const DeltaInputs& in, const array& state, const std::vector<int>& offsets) {
+std::pair<array, array> delta_reference(const DeltaInputs& in, const array& state,
+                                        const std::vector<int>& offsets) {
   const int heads = in.value.shape(1), dim = in.value.shape(2), columns = in.key.shape(2);
-  const auto row = [&](const array& g, int t) { return mx::reshape(rows(f32(g), t, t + 1), {heads, 1, columns}); };
+  const auto row = [&](const array& g, int t) {
+    return mx::reshape(rows(f32(g), t, t + 1), {heads, 1, columns});
+  };
   std::vector<array> outs, ends;
   for (int r = 0; r + 1 < static_cast<int>(offsets.size()); ++r) {
     array s = mx::reshape(rows(state, r, r + 1), {heads, dim, columns});
@@ -145,7 +158,8 @@ std::pair<array, array> sum_reference(const array& x, const array& decay, const 
 }  // namespace
 
 std::pair<array, array> causal_conv(const array& x, const array& weight, const std::optional<array>& bias,
-                                    const array& state, const std::vector<int>& offsets, Activation activation) {
+                                    const array& state, const std::vector<int>& offsets,
+                                    Activation activation) {
   if (x.ndim() != 2 || weight.ndim() != 2 || weight.shape(1) < 1 || weight.shape(1) > kMostTaps)
     fail(ErrorKind::internal, "causal_conv: x {}, weight {}, expected [tokens, channels] and 1 to {} taps",
          mlxcel::to_string(x.shape()), mlxcel::to_string(weight.shape()), kMostTaps);
@@ -163,7 +177,8 @@ std::pair<array, array> causal_conv(const array& x, const array& weight, const s
   const bool biased = bias.has_value();
   auto outs = native_ops(
       "causal_conv", {x.shape(), state.shape()}, {mx::float32, mx::float32}, inputs,
-      [body = bodies().conv, offsets, tokens, channels, taps, biased, activation, count](const Buffers& buffers) {
+      [body = bodies().conv, offsets, tokens, channels, taps, biased, activation,
+       count](const Buffers& buffers) {
         const int blocks = (channels + kConvBlock - 1) / kConvBlock;
         const size_t width = static_cast<size_t>(channels), held = static_cast<size_t>(taps - 1) * width;
         each(count * blocks, static_cast<size_t>(tokens) * width * static_cast<size_t>(taps), [&](int i) {
@@ -185,12 +200,15 @@ std::pair<array, array> causal_conv(const array& x, const array& weight, const s
   return {outs[0], outs[1]};
 }
 
-std::pair<array, array> ssm_scan(const array& x, const array& dt, const array& a, const array& b, const array& c,
-                                 const array& d, const array& state, const std::vector<int>& offsets) {
+std::pair<array, array> ssm_scan(const array& x, const array& dt, const array& a, const array& b,
+                                 const array& c, const array& d, const array& state,
+                                 const std::vector<int>& offsets) {
   if (x.ndim() != 3 || b.ndim() != 3 || b.shape(1) < 1 || x.shape(1) % b.shape(1) != 0)
-    fail(ErrorKind::internal, "ssm_scan: x {}, b {}, expected [tokens, heads, head_dim] and groups that divide the heads",
+    fail(ErrorKind::internal,
+         "ssm_scan: x {}, b {}, expected [tokens, heads, head_dim] and groups that divide the heads",
          mlxcel::to_string(x.shape()), mlxcel::to_string(b.shape()));
-  const int tokens = x.shape(0), heads = x.shape(1), dim = x.shape(2), groups = b.shape(1), states = b.shape(2);
+  const int tokens = x.shape(0), heads = x.shape(1), dim = x.shape(2), groups = b.shape(1),
+            states = b.shape(2);
   check_offsets("ssm_scan", offsets, tokens);
   const int count = static_cast<int>(offsets.size()) - 1;
   expect("ssm_scan: dt", dt, {tokens, heads});
@@ -236,7 +254,8 @@ std::pair<array, array> selective_scan(const array& x, const array& dt, const ar
                                        const array& c, const array& d, const array& state,
                                        const std::vector<int>& offsets) {
   if (x.ndim() != 2 || b.ndim() != 2)
-    fail(ErrorKind::internal, "selective_scan: x {}, b {}, expected [tokens, channels] and [tokens, state_dim]",
+    fail(ErrorKind::internal,
+         "selective_scan: x {}, b {}, expected [tokens, channels] and [tokens, state_dim]",
          mlxcel::to_string(x.shape()), mlxcel::to_string(b.shape()));
   const int tokens = x.shape(0), channels = x.shape(1), states = b.shape(1);
   check_offsets("selective_scan", offsets, tokens);
@@ -277,7 +296,8 @@ std::pair<array, array> selective_scan(const array& x, const array& dt, const ar
   return {outs[0], outs[1]};
 }
 
-std::pair<array, array> delta_scan(const DeltaInputs& in, const array& state, const std::vector<int>& offsets) {
+std::pair<array, array> delta_scan(const DeltaInputs& in, const array& state,
+                                   const std::vector<int>& offsets) {
   if (in.value.ndim() != 3 || in.key.ndim() != 3)
     fail(ErrorKind::internal, "delta_scan: value {}, key {}, expected [tokens, heads, width] each",
          mlxcel::to_string(in.value.shape()), mlxcel::to_string(in.key.shape()));

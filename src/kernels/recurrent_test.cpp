@@ -49,7 +49,8 @@ std::vector<double> wide(const std::vector<float>& x) { return {x.begin(), x.end
 
 template <class T>
 std::vector<T> part(const std::vector<T>& x, int from, int to, int width) {
-  return {x.begin() + static_cast<std::ptrdiff_t>(from) * width, x.begin() + static_cast<std::ptrdiff_t>(to) * width};
+  return {x.begin() + static_cast<std::ptrdiff_t>(from) * width,
+          x.begin() + static_cast<std::ptrdiff_t>(to) * width};
 }
 template <class T>
 std::vector<T> joined(std::vector<T> a, const std::vector<T>& b) {
@@ -101,14 +102,16 @@ TEST_F(Conv, AgreesWithTheOracle) {
   for (const auto& [c, k] : std::vector<std::pair<int, int>>{{16, 4}, {100, 4}, {3, 2}, {65, 1}, {8, 16}}) {
     shape(c, k);
     const int count = 9;
-    const auto x = draws(static_cast<size_t>(count * c), 3), state = draws(static_cast<size_t>((k - 1) * c), 4);
+    const auto x = draws(static_cast<size_t>(count * c), 3),
+               state = draws(static_cast<size_t>((k - 1) * c), 4);
     const auto all = joined(state, x);
     std::vector<double> want;
     for (int t = 0; t < count; ++t)
       for (int ch = 0; ch < c; ++ch) {
         double y = bias[static_cast<size_t>(ch)];
         for (int j = 0; j < k; ++j)
-          y += static_cast<double>(weight[static_cast<size_t>(ch * k + j)]) * all[static_cast<size_t>((t + j) * c + ch)];
+          y += static_cast<double>(weight[static_cast<size_t>(ch * k + j)]) *
+               all[static_cast<size_t>((t + j) * c + ch)];
         want.push_back(y / (1 + std::exp(-y)));
       }
     on_each([&] {
@@ -122,7 +125,8 @@ TEST_F(Conv, AgreesWithTheOracle) {
 TEST_F(Conv, ChunksAndNeighboursChangeNoBit) {
   shape(70, 4);
   const int count = 13;
-  const auto x = draws(static_cast<size_t>(count * 70), 5), state = draws(3 * 70, 6), other = draws(4 * 70, 7);
+  const auto x = draws(static_cast<size_t>(count * 70), 5), state = draws(3 * 70, 6),
+             other = draws(4 * 70, 7);
   on_each([&] {
     const Result whole = run(x, state, {0, count});
     for (const int cut : {1, 2, 5, 12}) {
@@ -144,7 +148,9 @@ TEST_F(Conv, ShapesAreChecked) {
   EXPECT_THROW(causal_conv(x, w, std::nullopt, mx::zeros({1, 4, 8}), {0, 4}, Activation::none), Error);
   EXPECT_THROW(causal_conv(x, w, std::nullopt, mx::zeros({1, 3, 8}), {0, 5}, Activation::none), Error);
   EXPECT_THROW(causal_conv(x, w, std::nullopt, mx::zeros({2, 3, 8}), {0, 5, 4}, Activation::none), Error);
-  EXPECT_THROW(causal_conv(x, mx::zeros({8, 17}), std::nullopt, mx::zeros({1, 16, 8}), {0, 4}, Activation::none), Error);
+  EXPECT_THROW(
+      causal_conv(x, mx::zeros({8, 17}), std::nullopt, mx::zeros({1, 16, 8}), {0, 4}, Activation::none),
+      Error);
   EXPECT_THROW(causal_conv(x, w, mx::zeros({7}), mx::zeros({1, 3, 8}), {0, 4}, Activation::none), Error);
 }
 
@@ -161,21 +167,22 @@ struct Scan : EveryBody {
     d = draws(static_cast<size_t>(h), 2);
   }
   Tokens tokens(int count, unsigned seed) const {
-    Tokens t{draws(static_cast<size_t>(count * heads * dim), seed), draws(static_cast<size_t>(count * heads), seed + 1),
+    Tokens t{draws(static_cast<size_t>(count * heads * dim), seed),
+             draws(static_cast<size_t>(count * heads), seed + 1),
              draws(static_cast<size_t>(count * groups * states), seed + 2),
              draws(static_cast<size_t>(count * groups * states), seed + 3)};
     for (float& value : t.dt) value = std::fabs(value);
     return t;
   }
   Tokens cut(const Tokens& t, int from, int to) const {
-    return {part(t.x, from, to, heads * dim), part(t.dt, from, to, heads), part(t.b, from, to, groups * states),
-            part(t.c, from, to, groups * states)};
+    return {part(t.x, from, to, heads * dim), part(t.dt, from, to, heads),
+            part(t.b, from, to, groups * states), part(t.c, from, to, groups * states)};
   }
   Result run(const Tokens& t, const std::vector<float>& state, const std::vector<int>& offsets) const {
     const int count = offsets.back(), rows = static_cast<int>(offsets.size()) - 1;
     return evaluated(ssm_scan(of(t.x, {count, heads, dim}), of(t.dt, {count, heads}), of(a, {heads}),
-                              of(t.b, {count, groups, states}), of(t.c, {count, groups, states}), of(d, {heads}),
-                              of(state, {rows, heads, dim, states}), offsets));
+                              of(t.b, {count, groups, states}), of(t.c, {count, groups, states}),
+                              of(d, {heads}), of(state, {rows, heads, dim, states}), offsets));
   }
 };
 
@@ -188,7 +195,8 @@ TEST_F(Scan, AgreesWithTheOracle) {
     std::vector<double> h = wide(start), want(t.x.size());
     for (int i = 0; i < count; ++i)
       for (int head = 0; head < heads; ++head) {
-        const double dt = t.dt[static_cast<size_t>(i * heads + head)], decay = std::exp(dt * a[static_cast<size_t>(head)]);
+        const double dt = t.dt[static_cast<size_t>(i * heads + head)],
+                     decay = std::exp(dt * a[static_cast<size_t>(head)]);
         const auto group = static_cast<size_t>((i * groups + head / (heads / groups)) * states);
         for (int p = 0; p < dim; ++p) {
           const auto at = static_cast<size_t>((i * heads + head) * dim + p);
@@ -231,7 +239,8 @@ TEST_F(Scan, ChunksAndNeighboursChangeNoBit) {
 }
 
 TEST_F(Scan, ShapesAreChecked) {
-  const array x = mx::zeros({4, 6, 8}), dt = mx::zeros({4, 6}), rate = mx::zeros({6}), b = mx::zeros({4, 2, 5});
+  const array x = mx::zeros({4, 6, 8}), dt = mx::zeros({4, 6}), rate = mx::zeros({6}),
+              b = mx::zeros({4, 2, 5});
   const array state = mx::zeros({1, 6, 8, 5});
   EXPECT_NO_THROW(ssm_scan(x, dt, rate, b, b, rate, state, {0, 4}));
   EXPECT_THROW(ssm_scan(x, dt, rate, mx::zeros({4, 4, 5}), b, rate, state, {0, 4}), Error);
@@ -253,8 +262,10 @@ struct Selective : EveryBody {
     std::vector<float> x, dt, b, c;
   };
   Tokens tokens(int count, unsigned seed) const {
-    Tokens t{draws(static_cast<size_t>(count * channels), seed), draws(static_cast<size_t>(count * channels), seed + 1),
-             draws(static_cast<size_t>(count * states), seed + 2), draws(static_cast<size_t>(count * states), seed + 3)};
+    Tokens t{draws(static_cast<size_t>(count * channels), seed),
+             draws(static_cast<size_t>(count * channels), seed + 1),
+             draws(static_cast<size_t>(count * states), seed + 2),
+             draws(static_cast<size_t>(count * states), seed + 3)};
     for (float& value : t.dt) value = std::fabs(value);
     return t;
   }
@@ -264,8 +275,9 @@ struct Selective : EveryBody {
   }
   Result run(const Tokens& t, const std::vector<float>& state, const std::vector<int>& offsets) const {
     const int count = offsets.back(), rows = static_cast<int>(offsets.size()) - 1;
-    return evaluated(selective_scan(of(t.x, {count, channels}), of(t.dt, {count, channels}), of(a, {channels, states}),
-                                    of(t.b, {count, states}), of(t.c, {count, states}), of(d, {channels}),
+    return evaluated(selective_scan(of(t.x, {count, channels}), of(t.dt, {count, channels}),
+                                    of(a, {channels, states}), of(t.b, {count, states}),
+                                    of(t.c, {count, states}), of(d, {channels}),
                                     of(state, {rows, channels, states}), offsets));
   }
 };
@@ -325,7 +337,8 @@ struct Delta : EveryBody {
   Tokens tokens(int count, unsigned seed) const {
     Tokens t;
     for (size_t i = 0; i < 6; ++i)
-      t[i] = draws(static_cast<size_t>(count * width(i)), seed + static_cast<unsigned>(i), i == 1 || i == 2 ? 0.3f : 1.0f);
+      t[i] = draws(static_cast<size_t>(count * width(i)), seed + static_cast<unsigned>(i),
+                   i == 1 || i == 2 ? 0.3f : 1.0f);
     for (float& value : t[0]) value = 1.0f / (1.0f + std::exp(-value));
     return t;
   }
@@ -337,7 +350,8 @@ struct Delta : EveryBody {
   Result run(const Tokens& t, const std::vector<float>& state, const std::vector<int>& offsets) const {
     const int count = offsets.back(), rows = static_cast<int>(offsets.size()) - 1;
     const auto at = [&](size_t i) { return of(t[i], {count, heads, i == 5 ? dim : columns}); };
-    return evaluated(delta_scan({at(0), at(1), at(2), at(3), at(4), at(5)}, of(state, {rows, heads, dim, columns}), offsets));
+    return evaluated(delta_scan({at(0), at(1), at(2), at(3), at(4), at(5)},
+                                of(state, {rows, heads, dim, columns}), offsets));
   }
 };
 
@@ -393,8 +407,8 @@ TEST_F(Delta, ChunksAndNeighboursChangeNoBit) {
 }
 
 struct Sum : EveryBody {
-  static Result run(const std::vector<float>& x, const std::vector<float>& decay, const std::vector<float>& state,
-                    const std::vector<int>& offsets, int channels) {
+  static Result run(const std::vector<float>& x, const std::vector<float>& decay,
+                    const std::vector<float>& state, const std::vector<int>& offsets, int channels) {
     const int rows = static_cast<int>(offsets.size()) - 1;
     return evaluated(gated_sum(of(x, {offsets.back(), channels}), of(decay, {offsets.back(), channels}),
                                of(state, {rows, channels}), offsets));
@@ -403,7 +417,8 @@ struct Sum : EveryBody {
 
 TEST_F(Sum, AgreesWithTheOracleInChunksAndCompany) {
   const int count = 9, channels = 13;
-  const auto x = draws(count * channels, 1), decay = draws(count * channels, 2, 0.5f), start = draws(channels, 3);
+  const auto x = draws(count * channels, 1), decay = draws(count * channels, 2, 0.5f),
+             start = draws(channels, 3);
   std::vector<double> h = wide(start), want;
   for (size_t i = 0; i < count; ++i)
     for (size_t c = 0; c < channels; ++c)
@@ -413,8 +428,8 @@ TEST_F(Sum, AgreesWithTheOracleInChunksAndCompany) {
     expect_close(whole.out, want, 1e-5);
     expect_close(whole.state, h, 1e-5);
     const Result first = run(part(x, 0, 4, channels), part(decay, 0, 4, channels), start, {0, 4}, channels);
-    const Result second =
-        run(part(x, 4, count, channels), part(decay, 4, count, channels), first.state, {0, count - 4}, channels);
+    const Result second = run(part(x, 4, count, channels), part(decay, 4, count, channels), first.state,
+                              {0, count - 4}, channels);
     expect_same(joined(first.out, second.out), whole.out);
     const Result both = run(joined(part(x, 0, 2, channels), x), joined(part(decay, 0, 2, channels), decay),
                             joined(joined(start, start), start), {0, 2, 2, 2 + count}, channels);

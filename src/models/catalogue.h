@@ -1,5 +1,5 @@
-// docs/supported-models.md, made from the table of architectures and the names of the golden files, so that it
-// says what is proven and nothing else. Thread: any.
+// docs/supported-models.md, made from the table of architectures and the names of the golden files, so that
+// it says what is proven and nothing else. Thread: any.
 #pragma once
 
 #include <string>

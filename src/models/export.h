@@ -1,7 +1,8 @@
 // Writes a model as an MLX folder: any source in, another format out, one tensor at a time. The codes, scales
 // and biases are those of MLX's own quantize; names and config.json are what mlx-lm reads.
-// Owner: values. Thread: any one (it builds and evaluates MLX operations itself; no engine may do so meanwhile
-// on the same arrays). Failure: invalid_request for options that fit nothing; internal for the disk.
+// Owner: values. Thread: any one (it builds and evaluates MLX operations itself; no engine may do so
+// meanwhile on the same arrays). Failure: invalid_request for options that fit nothing; internal for the
+// disk.
 #pragma once
 
 #include <cstdint>
@@ -35,7 +36,7 @@ struct ExportOptions {
 };
 
 struct ExportTensor {
-  std::string name;       // as it is written
+  std::string name;  // as it is written
   Shape shape;
   std::string stored_as;  // in the source
   std::optional<QuantFormat> format;

@@ -12,19 +12,24 @@
 namespace mlxcel {
 namespace {
 
-bool is_float(mx::Dtype dtype) { return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16; }
+bool is_float(mx::Dtype dtype) {
+  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
+}
 
 std::string module_of(const std::string& name) {
   constexpr std::string_view kWeight = ".weight";
   return name.ends_with(kWeight) ? name.substr(0, name.size() - kWeight.size()) : name;
 }
 
-bool has_part(const std::string& module, std::string_view part) { return module.find(part) != std::string::npos; }
+bool has_part(const std::string& module, std::string_view part) {
+  return module.find(part) != std::string::npos;
+}
 
 /// Routers decide which experts run: little weight, much effect.
 bool is_router(const std::string& module) {
-  return module.ends_with(".mlp.gate") || module.ends_with(".block_sparse_moe.gate") || module.ends_with(".router") ||
-         module.ends_with(".mlp.router.gate") || module.ends_with(".feed_forward.gate");
+  return module.ends_with(".mlp.gate") || module.ends_with(".block_sparse_moe.gate") ||
+         module.ends_with(".router") || module.ends_with(".mlp.router.gate") ||
+         module.ends_with(".feed_forward.gate");
 }
 
 /// A matrix that multiplies or is looked up; convolutions and state matrices are something else.
@@ -54,15 +59,17 @@ int number_at(const std::string& module, size_t place) {
     begin = dot + 1;
   }
   const std::string part = module.substr(begin, module.find('.', begin) - begin);
-  return !part.empty() && part.size() < 8 && part.find_first_not_of("0123456789") == std::string::npos ? std::stoi(part)
-                                                                                                        : 0;
+  return !part.empty() && part.size() < 8 && part.find_first_not_of("0123456789") == std::string::npos
+             ? std::stoi(part)
+             : 0;
 }
 
 /// Source of the choice: mlx-lm's mixed recipes (after llama.cpp's Q4_K_M): the outer eighths and every third
 /// layer between keep more bits in v_proj and down_proj, lm_head always.
 class Mixed {
  public:
-  Mixed(const std::string& recipe, const std::vector<std::string>& names, int layers) : bits_(recipe_of(recipe)), layers_(layers) {
+  Mixed(const std::string& recipe, const std::vector<std::string>& names, int layers)
+      : bits_(recipe_of(recipe)), layers_(layers) {
     for (const std::string& name : names) {
       if (!has_part(name, "down_proj")) continue;
       size_t place = 0;
@@ -76,13 +83,14 @@ class Mixed {
         begin = end + 1;
       }
     }
-    fail(ErrorKind::invalid_request, "recipe {}: the model has no numbered down_proj that a recipe could favour", recipe);
+    fail(ErrorKind::invalid_request,
+         "recipe {}: the model has no numbered down_proj that a recipe could favour", recipe);
   }
   int bits(const std::string& module) const {
     const int index = number_at(module, place_);
     const bool more = index < layers_ / 8 || index >= 7 * layers_ / 8 || (index - layers_ / 8) % 3 == 2;
-    const bool favoured = has_part(module, "v_proj") || has_part(module, "v_a_proj") || has_part(module, "v_b_proj") ||
-                          has_part(module, "down_proj");
+    const bool favoured = has_part(module, "v_proj") || has_part(module, "v_a_proj") ||
+                          has_part(module, "v_b_proj") || has_part(module, "down_proj");
     return (favoured && more) || has_part(module, "lm_head") ? bits_.high : bits_.low;
   }
 
@@ -149,8 +157,9 @@ bool quantisable(const QuantFormat& format) { return supported(format); }
 
 std::string format_rule(const QuantFormat& format) {
   if (format.mode == QuantMode::affine)
-    return fmt::format("bits {} with group size {}: expected bits 2, 3, 4, 5, 6 or 8 and group size 32, 64 or 128",
-                       format.bits, format.group_size);
+    return fmt::format(
+        "bits {} with group size {}: expected bits 2, 3, 4, 5, 6 or 8 and group size 32, 64 or 128",
+        format.bits, format.group_size);
   const QuantFormat only = default_format(format.mode);
   return fmt::format("bits {} with group size {}: {} has {} bits and groups of {}, nothing else", format.bits,
                      format.group_size, to_string(format.mode), only.bits, only.group_size);
@@ -158,7 +167,10 @@ std::string format_rule(const QuantFormat& format) {
 
 std::string ExportTensor::becomes() const {
   if (format) return to_string(*format);
-  return dtype == mx::float32 ? "F32" : dtype == mx::float16 ? "F16" : dtype == mx::bfloat16 ? "BF16" : stored_as;
+  return dtype == mx::float32    ? "F32"
+         : dtype == mx::float16  ? "F16"
+         : dtype == mx::bfloat16 ? "BF16"
+                                 : stored_as;
 }
 
 ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
@@ -166,12 +178,15 @@ ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& option
   plan.source = stacked(checkpoint);
   const auto names = plan.source->names();
   const Config text = text_config(checkpoint.config);
-  const bool tied = text.get("tie_word_embeddings", false) || checkpoint.config.get("tie_word_embeddings", false);
+  const bool tied =
+      text.get("tie_word_embeddings", false) || checkpoint.config.get("tie_word_embeddings", false);
   const auto declared = options.dtype ? options.dtype
-                        : checkpoint.format == Checkpoint::Format::gguf ? std::optional<mx::Dtype>(mx::float16)
-                                                                        : declared_dtype(checkpoint.config);
+                        : checkpoint.format == Checkpoint::Format::gguf
+                            ? std::optional<mx::Dtype>(mx::float16)
+                            : declared_dtype(checkpoint.config);
   std::optional<Mixed> mixed;
-  if (!options.recipe.empty()) mixed.emplace(options.recipe, names, text.integer("num_hidden_layers", 1, 1 << 16));
+  if (!options.recipe.empty())
+    mixed.emplace(options.recipe, names, text.integer("num_hidden_layers", 1, 1 << 16));
   std::set<std::string> unused;
   for (const auto& entry : options.overrides) unused.insert(entry.pattern);
   for (const auto& pattern : options.skip) unused.insert(pattern);
@@ -233,7 +248,8 @@ ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& option
   if (!unused.empty())
     fail(ErrorKind::invalid_request, "{}: matches no weight matrix of this model", *unused.begin());
   if (requantised)
-    plan.warnings.emplace_back("the source is quantised already: its values are expanded and rounded a second time");
+    plan.warnings.emplace_back(
+        "the source is quantised already: its values are expanded and rounded a second time");
   if (plan.parameters > 0)
     plan.bits_per_weight = 8.0 * static_cast<double>(plan.bytes) / static_cast<double>(plan.parameters);
   return plan;

@@ -32,9 +32,11 @@ std::vector<Stored> planes_of(const ExportTensor& tensor) {
   Shape codes = tensor.shape, groups = tensor.shape;
   codes.back() = static_cast<int>(int64_t{tensor.shape.back()} * format.bits / 32);
   groups.back() = tensor.shape.back() / format.group_size;
-  if (format.mode != QuantMode::affine) return {{tensor.name, "U32", codes}, {module + ".scales", "U8", groups}};
+  if (format.mode != QuantMode::affine)
+    return {{tensor.name, "U32", codes}, {module + ".scales", "U8", groups}};
   const std::string type = safetensors_dtype(tensor.dtype);
-  return {{tensor.name, "U32", codes}, {module + ".scales", type, groups}, {module + ".biases", type, groups}};
+  return {
+      {tensor.name, "U32", codes}, {module + ".scales", type, groups}, {module + ".biases", type, groups}};
 }
 
 /// The arrays of the planes, evaluated.
@@ -72,16 +74,19 @@ Json entry_of(const QuantFormat& format) {
 
 std::string config_text(const Checkpoint& checkpoint, const ExportPlan& plan, const ExportOptions& options) {
   Json config = Json::parse(checkpoint.config.dump(), nullptr, false);
-  if (!config.is_object()) fail(ErrorKind::unsupported, "{}: cannot be written anew", checkpoint.config.where());
+  if (!config.is_object())
+    fail(ErrorKind::unsupported, "{}: cannot be written anew", checkpoint.config.where());
   config.erase("quantization");
   config.erase("quantization_config");
   config.erase("_name_or_path");
-  if (config.contains("text_config") && config["text_config"].is_object()) config["text_config"].erase("quantization");
+  if (config.contains("text_config") && config["text_config"].is_object())
+    config["text_config"].erase("quantization");
   if (!options.dequantize) {
     Json block = entry_of(options.format);
     for (const ExportTensor& tensor : plan.tensors)
       if (tensor.format && (*tensor.format != options.format || !options.recipe.empty()))
-        block[tensor.name.substr(0, tensor.name.size() - std::string_view(".weight").size())] = entry_of(*tensor.format);
+        block[tensor.name.substr(0, tensor.name.size() - std::string_view(".weight").size())] =
+            entry_of(*tensor.format);
     config["quantization"] = block;
     config["quantization_config"] = block;
   }
@@ -93,7 +98,8 @@ std::string config_text(const Checkpoint& checkpoint, const ExportPlan& plan, co
     config["torch_dtype"] = word;
   }
   if (checkpoint.format == Checkpoint::Format::gguf && !checkpoint.eos_ids.empty())
-    config["eos_token_id"] = checkpoint.eos_ids.size() == 1 ? Json(checkpoint.eos_ids[0]) : Json(checkpoint.eos_ids);
+    config["eos_token_id"] =
+        checkpoint.eos_ids.size() == 1 ? Json(checkpoint.eos_ids[0]) : Json(checkpoint.eos_ids);
   return config.dump(4) + "\n";
 }
 
@@ -112,7 +118,8 @@ void copy_companions(const fs::path& from, const fs::path& to) {
     // What sentence embedders keep beside the model.
     if (entry.is_directory() && fs::exists(entry.path() / "config.json")) {
       fs::create_directories(to / name);
-      fs::copy_file(entry.path() / "config.json", to / name / "config.json", fs::copy_options::overwrite_existing);
+      fs::copy_file(entry.path() / "config.json", to / name / "config.json",
+                    fs::copy_options::overwrite_existing);
     }
   }
 }
@@ -130,7 +137,8 @@ class Folder {
     std::error_code error;
     fs::remove_all(partial_, error);
     fs::create_directories(partial_, error);
-    if (error) fail(ErrorKind::internal, "{}: the folder cannot be made: {}", partial_.string(), error.message());
+    if (error)
+      fail(ErrorKind::internal, "{}: the folder cannot be made: {}", partial_.string(), error.message());
   }
   ~Folder() {
     std::error_code ignored;
@@ -176,8 +184,9 @@ void write_export(const Checkpoint& checkpoint, const ExportPlan& plan, const Ex
   Json map = Json::object();
   size_t done = 0;
   for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string file = shards.size() == 1 ? std::string("model.safetensors")
-                                                : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
+    const std::string file = shards.size() == 1
+                                 ? std::string("model.safetensors")
+                                 : fmt::format("model-{:05}-of-{:05}.safetensors", i + 1, shards.size());
     std::vector<SafetensorsWriter::Tensor> declared;
     for (const ExportTensor* tensor : shards[i])
       for (const Stored& plane : planes_of(*tensor)) {

@@ -15,8 +15,9 @@ const Arch& family_of(const Config& wrapper, const Config& text, const char* fal
   for (const NamedArch& entry : arch_table())
     for (const auto& name : entry.arch.model_types)
       if (name == type) return entry.arch;
-  fail(ErrorKind::unsupported, "{}: model_type {} with text of model_type {}: this combination is not supported",
-       wrapper.where(), own, type);
+  fail(ErrorKind::unsupported,
+       "{}: model_type {} with text of model_type {}: this combination is not supported", wrapper.where(),
+       own, type);
 }
 
 }  // namespace

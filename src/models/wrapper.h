@@ -1,6 +1,6 @@
-// Models with towers beside the text (vision, audio), of which the text side is served: its family builds it from
-// text_config, its tensors lose the prefixes that exporters put before them, the towers' tensors are left out.
-// Thread: any.
+// Models with towers beside the text (vision, audio), of which the text side is served: its family builds it
+// from text_config, its tensors lose the prefixes that exporters put before them, the towers' tensors are
+// left out. Thread: any.
 #pragma once
 
 #include <string>

@@ -34,7 +34,8 @@ Dims Dims::from(const Config& config, const Dims& defaults) {
 float factor(const Config& config, const char* key, float fallback) {
   const float value = config.get<float>(key, fallback);
   if (!(value > 0.0f) || !std::isfinite(value))
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a positive number, found {}", config.where(), key, value);
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected a positive number, found {}", config.where(), key,
+         value);
   return value;
 }
 

@@ -12,7 +12,8 @@ namespace mlxcel {
 
 struct HeadNormOptions {
   enum class Kind { rms, layer };
-  // head: one weight of head_dim for all; each_head: weights of its own for every head; width: over all heads.
+  // head: one weight of head_dim for all; each_head: weights of its own for every head; width: over all
+  // heads.
   enum class Over { head, each_head, width };
 
   float eps = 1e-6f;

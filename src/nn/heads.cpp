@@ -76,7 +76,8 @@ Heads split_heads(const array& qkv, const HeadPlan& plan, const Step& step) {
   const int angles = plan.rope ? input(plan.rope->angles(step)) : -1;
   const int q_weight = plan.q_norm ? input(plan.q_norm->weight) : -1;
   const int k_weight = plan.k_norm ? input(plan.k_norm->weight) : -1;
-  const Turn turn{kernels::rowwise_bodies(), d, plan.rope ? static_cast<int>(plan.rope->frequencies().size()) : 0,
+  const Turn turn{kernels::rowwise_bodies(), d,
+                  plan.rope ? static_cast<int>(plan.rope->frequencies().size()) : 0,
                   plan.rope && plan.rope->interleaved()};
   auto out = kernels::native_ops(
       "split_heads", {{tokens, h, d}, {tokens, kv, d}, {tokens, kv, d}},

@@ -44,7 +44,8 @@ std::vector<std::string> listed_kinds(const Config& config, const char* key, int
 /// else every full_attention_interval-th.
 std::vector<bool> full_attention_layers(const Config& config, int layers);
 
-/// Which layers are rotated: the list no_rope_layers (1: rotated), else all but every no_rope_layer_interval-th.
+/// Which layers are rotated: the list no_rope_layers (1: rotated), else all but every
+/// no_rope_layer_interval-th.
 std::vector<bool> rotated_layers(const Config& config, int layers, int interval);
 
 }  // namespace mlxcel

@@ -14,8 +14,9 @@ Activation activation_from(const std::string& name, std::string_view key) {
   if (name == "relu") return Activation::relu;
   if (name == "relu2") return Activation::relu2;
   fail(ErrorKind::unsupported,
-       "{}: activation \"{}\" is not supported: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or relu2", key,
-       name);
+       "{}: activation \"{}\" is not supported: expected silu, gelu, gelu_new, gelu_pytorch_tanh, relu or "
+       "relu2",
+       key, name);
 }
 
 Activation activation_from(const Config& config, const char* key, const char* fallback) {

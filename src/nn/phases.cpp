@@ -129,7 +129,8 @@ bool PhaseList::attend(const HeadPlan& plan, const Attended& options) {
   if (plan.rope && !kernels::Program::is_constant(plan.rope->table())) return false;
   const auto place = attend_place(step_, options.slot);
   const auto& blocks = place.pool.blocks;
-  if (blocks.kv_heads != plan.kv_heads || blocks.key_dim != plan.head_dim || blocks.value_dim != plan.head_dim)
+  if (blocks.kv_heads != plan.kv_heads || blocks.key_dim != plan.head_dim ||
+      blocks.value_dim != plan.head_dim)
     return false;
   settle();
   value_ = program_->attention(value_,

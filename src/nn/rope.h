@@ -3,9 +3,9 @@
 // Sources: Su et al. 2021; linear (kaiokendev), NTK by parts "yarn" (Peng et al. 2023), llama3 (Llama 3.1),
 // longrope (Ding et al. 2024), dynamic and alpha NTK (bloc97);
 // the config keys as transformers' rope utilities define them.
-// Some scalings depend on how long a row is. That is settled by its prompt (StepRow::horizon), once: keys that
-// are in memory keep their rotation.
-// Failure: unsupported for an unknown rope_type, bad_checkpoint for values out of range.
+// Some scalings depend on how long a row is. That is settled by its prompt (StepRow::horizon), once: keys
+// that are in memory keep their rotation. Failure: unsupported for an unknown rope_type, bad_checkpoint for
+// values out of range.
 #pragma once
 
 #include <functional>
@@ -51,8 +51,8 @@ class Rope {
 
   const std::vector<float>& frequencies() const { return frequencies_; }  // radians per position
   bool interleaved() const { return interleaved_; }
-  const array& table() const { return table_; }             // the frequencies, [dims / 2]
-  const void* identity() const { return recent_.get(); }    // the same for copies of one Rope
+  const array& table() const { return table_; }           // the frequencies, [dims / 2]
+  const void* identity() const { return recent_.get(); }  // the same for copies of one Rope
   float scale() const { return scale_; }
   /// Rows whose horizon is longer are rotated otherwise; 0: none are.
   int limit() const { return limit_; }

@@ -151,12 +151,11 @@ TEST(Dims, reads_and_checks_sizes) {
   EXPECT_EQ(d.head_dim, 16);
   EXPECT_EQ(d.max_positions, 0);
   const auto message = [](const std::string& text) { return message_of([&] { (void)dims_of(text); }); };
-  EXPECT_NE(
-      message(
-          R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
+  EXPECT_NE(message(
+                R"({"vocab_size": 9, "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4,
               "num_key_value_heads": 3})")
-          .find("multiple of num_key_value_heads 3"),
-      std::string::npos);
+                .find("multiple of num_key_value_heads 3"),
+            std::string::npos);
   EXPECT_NE(
       message(R"({"vocab_size": 9, "hidden_size": 65, "num_hidden_layers": 2, "num_attention_heads": 4})")
           .find("hidden_size 65"),

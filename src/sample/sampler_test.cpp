@@ -119,7 +119,8 @@ TEST(Logits, SelectTopIsAStableSort) {
   for (size_t i = 0; i < row.size(); i += 3) row[i] = std::round(row[i]);  // many ties
   std::vector<TokenLogprob> all(row.size());
   for (size_t i = 0; i < row.size(); ++i) all[i] = {static_cast<int32_t>(i), row[i]};
-  std::stable_sort(all.begin(), all.end(), [](const auto& a, const auto& b) { return a.logprob > b.logprob; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const auto& a, const auto& b) { return a.logprob > b.logprob; });
   std::vector<TokenLogprob> top;
   for (int count : {0, 1, 5, 64, 1000, 2048, 2049, 5999, 6000, 9000}) {
     logits::select_top(row, count, top);
@@ -209,7 +210,8 @@ TEST(Sampler, TemperatureComesAfterTheFilters) {
   // Untempered, 0.6 + 0.3 reach 0.85; tempered they would not (0.81).
   params.top_p = 0.85f;
   const double z2 = std::sqrt(0.6) + std::sqrt(0.3);
-  EXPECT_LT(chi_square(tally(params, logs(p), 20000), {std::sqrt(0.6) / z2, std::sqrt(0.3) / z2, 0.0}, 20000), 10.8);
+  EXPECT_LT(chi_square(tally(params, logs(p), 20000), {std::sqrt(0.6) / z2, std::sqrt(0.3) / z2, 0.0}, 20000),
+            10.8);
 }
 
 TEST(Sampler, FiltersKeepExactlyWhatTheyShould) {
@@ -287,7 +289,7 @@ TEST(Sampler, PenaltiesCountTheWindowPromptIncluded) {
   EXPECT_EQ(after([](auto& s) { s.presence_penalty = 1.1f, s.repeat_last_n = -1; }, {0, 3, 3}), 2);
   EXPECT_EQ(after([](auto& s) { s.presence_penalty = 1.1f, s.repeat_last_n = 0; }, {0}), 0);
   // Negative logits are pushed down, not up; negative presence lifts.
-  EXPECT_EQ(after([](auto& s) { s.presence_penalty = -4.5f; }, {1}), 1);  // 2.5
+  EXPECT_EQ(after([](auto& s) { s.presence_penalty = -4.5f; }, {1}), 1);                           // 2.5
   EXPECT_EQ(after([](auto& s) { s.presence_penalty = -4.5f, s.repeat_penalty = 2.0f; }, {1}), 0);  // 0.5
 }
 
@@ -332,7 +334,8 @@ TEST(Sampler, LogprobsAreLogSoftmax) {
   EXPECT_EQ(draw.top[0].token, draw.token);
   EXPECT_EQ(draw.top[0].logprob, draw.logprob);
   for (const auto& entry : draw.top)
-    EXPECT_NEAR(entry.logprob, static_cast<double>(row[static_cast<size_t>(entry.token)]) - std::log(sum), 2e-6);
+    EXPECT_NEAR(entry.logprob, static_cast<double>(row[static_cast<size_t>(entry.token)]) - std::log(sum),
+                2e-6);
   EXPECT_TRUE(std::is_sorted(draw.top.begin(), draw.top.end(),
                              [](const auto& a, const auto& b) { return a.logprob > b.logprob; }));
   const Draw scored = score(row, 17, 2);

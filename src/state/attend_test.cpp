@@ -109,10 +109,12 @@ struct Piece {
   int from, count;
 };
 
-std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pieces, bool two_way = false, int slot = 0) {
+std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pieces, bool two_way = false,
+                                    int slot = 0) {
   Step step;
   std::vector<float> q, k, v;
-  const auto append = [](std::vector<float>& to, const std::vector<float>& from, int first, int count, int width) {
+  const auto append = [](std::vector<float>& to, const std::vector<float>& from, int first, int count,
+                         int width) {
     to.insert(to.end(), from.begin() + first * width, from.begin() + (first + count) * width);
   };
   for (const Piece& p : pieces) {
@@ -127,7 +129,8 @@ std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pie
   const array qa(q.begin(), {tokens, f.heads, f.key_dim}, mx::float32);
   const array ka(k.begin(), {tokens, f.kv_heads, f.key_dim}, mx::float32);
   const array va(v.begin(), {tokens, f.kv_heads, f.value_dim}, mx::float32);
-  array out = two_way ? attend_alone(qa, ka, va, step, options_of(f)) : attend(qa, ka, va, step, slot, options_of(f));
+  array out =
+      two_way ? attend_alone(qa, ka, va, step, options_of(f)) : attend(qa, ka, va, step, slot, options_of(f));
   std::vector<array> all = step.pending();
   all.push_back(out);
   mx::eval(all);
@@ -142,7 +145,8 @@ std::vector<std::vector<float>> run(const Form& f, const std::vector<Piece>& pie
 }
 
 /// The whole sequence in chunks of the given sizes, in one fresh row.
-std::vector<float> in_chunks(const Form& f, StateStore& store, const Sequence& s, const std::vector<int>& chunks) {
+std::vector<float> in_chunks(const Form& f, StateStore& store, const Sequence& s,
+                             const std::vector<int>& chunks) {
   RowState row = store.make_row();
   std::vector<float> all;
   int from = 0;
@@ -162,7 +166,8 @@ void expect_close(const std::vector<float>& got, const std::vector<double>& want
 
 void expect_same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   ASSERT_EQ(a.size(), b.size());
-  for (size_t i = 0; i < a.size(); ++i) ASSERT_EQ(std::memcmp(&a[i], &b[i], 4), 0) << i << ": " << a[i] << ", " << b[i];
+  for (size_t i = 0; i < a.size(); ++i)
+    ASSERT_EQ(std::memcmp(&a[i], &b[i], 4), 0) << i << ": " << a[i] << ", " << b[i];
 }
 
 class InMode {
@@ -184,10 +189,10 @@ class WithIsa {
 
 std::vector<Form> forms() {
   return {
-      {},                                                                // grouped queries
-      {.heads = 4, .kv_heads = 4, .key_dim = 8, .value_dim = 8},         // one query head per kv head
-      {.heads = 8, .kv_heads = 1, .key_dim = 24, .value_dim = 40},       // one kv head, wider values
-      {.heads = 3, .kv_heads = 1, .key_dim = 7, .value_dim = 5},         // multiples of nothing
+      {},                                                           // grouped queries
+      {.heads = 4, .kv_heads = 4, .key_dim = 8, .value_dim = 8},    // one query head per kv head
+      {.heads = 8, .kv_heads = 1, .key_dim = 24, .value_dim = 40},  // one kv head, wider values
+      {.heads = 3, .kv_heads = 1, .key_dim = 7, .value_dim = 5},    // multiples of nothing
       {.heads = 4, .kv_heads = 2, .key_dim = 72, .value_dim = 33},
       {.window = 8},
       {.heads = 5, .kv_heads = 5, .window = 33},
@@ -206,8 +211,8 @@ std::vector<Form> forms() {
 TEST(Attend, AgreesWithTheOracleAtPageAndSegmentEdges) {
   for (const Form& f : forms())
     for (const int length : {1, 2, 31, 32, 33, 64, 65, 255, 256, 257, 300}) {
-      SCOPED_TRACE(::testing::Message() << f.heads << "/" << f.kv_heads << " " << f.key_dim << "," << f.value_dim
-                                        << " window " << f.window << " length " << length);
+      SCOPED_TRACE(::testing::Message() << f.heads << "/" << f.kv_heads << " " << f.key_dim << ","
+                                        << f.value_dim << " window " << f.window << " length " << length);
       StateStore store(layout_of(f), {.kv_dtype = f.dtype, .max_tokens = 512});
       const Sequence s = random_sequence(f, length, 7);
       expect_close(in_chunks(f, store, s, {length}), oracle(f, s), 2e-5);
@@ -224,7 +229,8 @@ TEST(Attend, LongContextAgreesWithTheOracle) {
 TEST(Attend, ChunksChangeNoBit) {
   for (const Form& f : forms())
     for (const int length : {33, 261}) {
-      SCOPED_TRACE(::testing::Message() << f.heads << "/" << f.kv_heads << " window " << f.window << " length " << length);
+      SCOPED_TRACE(::testing::Message()
+                   << f.heads << "/" << f.kv_heads << " window " << f.window << " length " << length);
       StateStore store(layout_of(f), {.kv_dtype = f.dtype, .max_tokens = 4096});
       const Sequence s = random_sequence(f, length, 11);
       const auto whole = in_chunks(f, store, s, {length});
@@ -308,7 +314,8 @@ TEST(Attend, WindowCountsTheCurrentToken) {
         for (int d = 0; d < v; ++d) other.v[static_cast<size_t>(position * v + d)] += 1.0f;
         return other;
       };
-      for (const auto& chunks : {std::vector<int>{length}, std::vector<int>{length - 1, 1}, std::vector<int>{3, length - 3}}) {
+      for (const auto& chunks :
+           {std::vector<int>{length}, std::vector<int>{length - 1, 1}, std::vector<int>{3, length - 3}}) {
         const auto want = last(s, chunks);
         if (length >= 9) {
           EXPECT_EQ(want, last(changed(length - 9), chunks)) << length;
@@ -332,8 +339,9 @@ TEST(Attend, ReferenceAgreesWithTheOracleAndTheKernels) {
       StateStore store(layout_of(f), {.kv_dtype = f.dtype, .max_tokens = 512});
       RowState a = store.make_row(), b = store.make_row();
       auto& result = results[mode == KernelMode::native ? 0 : 1];
-      for (auto part : {run(f, {{&s, &a, 0, 33}}), run(f, {{&s, &a, 33, 41}, {&t, &b, 0, 40}}), run(f, {{&s, &a, 74, 1}}),
-                        run(f, {{&s, nullptr, 0, 75}, {&t, nullptr, 0, 40}}, true)})
+      for (auto part :
+           {run(f, {{&s, &a, 0, 33}}), run(f, {{&s, &a, 33, 41}, {&t, &b, 0, 40}}), run(f, {{&s, &a, 74, 1}}),
+            run(f, {{&s, nullptr, 0, 75}, {&t, nullptr, 0, 40}}, true)})
         result.insert(result.end(), part.begin(), part.end());
     }
     ASSERT_EQ(results[0].size(), results[1].size());
@@ -348,13 +356,14 @@ TEST(Attend, ReferenceAgreesWithTheOracleAndTheKernels) {
 }
 
 TEST(AttendTwoWay, AgreesWithTheOracleAndIgnoresNeighbours) {
-  for (const Form& f : {Form{}, Form{.heads = 12, .kv_heads = 12, .key_dim = 32, .value_dim = 32}, Form{.key_dim = 5, .value_dim = 7},
-                        Form{.softcap = 4.0f, .sinks = true}})
+  for (const Form& f : {Form{}, Form{.heads = 12, .kv_heads = 12, .key_dim = 32, .value_dim = 32},
+                        Form{.key_dim = 5, .value_dim = 7}, Form{.softcap = 4.0f, .sinks = true}})
     for (const int length : {1, 31, 32, 33, 255, 256, 257, 300}) {
       const Sequence s = random_sequence(f, length, 1), t = random_sequence(f, 45, 2);
       const auto alone = run(f, {{&s, nullptr, 0, length}}, true)[0];
       expect_close(alone, oracle(f, s, true), 2e-5);
-      expect_same_bits(alone, run(f, {{&t, nullptr, 0, 45}, {&s, nullptr, 0, length}, {&t, nullptr, 0, 45}}, true)[1]);
+      expect_same_bits(
+          alone, run(f, {{&t, nullptr, 0, 45}, {&s, nullptr, 0, length}, {&t, nullptr, 0, 45}}, true)[1]);
     }
 }
 
@@ -424,8 +433,8 @@ TEST(Attend, AbandonedStepsLeaveNoTrace) {
         step.add(&row, std::vector<int32_t>(10, 1), Wants::last);
         step.seal();
         const auto nan = [](int heads, int dim) { return mx::full({10, heads, dim}, NAN, mx::float32); };
-        array out = attend(nan(f.heads, f.key_dim), nan(f.kv_heads, f.key_dim), nan(f.kv_heads, f.value_dim), step, 0,
-                           options_of(f));
+        array out = attend(nan(f.heads, f.key_dim), nan(f.kv_heads, f.key_dim), nan(f.kv_heads, f.value_dim),
+                           step, 0, options_of(f));
         auto all = step.pending();
         all.push_back(out);
         if (evaluated) mx::eval(all);

@@ -54,7 +54,8 @@ TEST(StateLayout, RefusesWhatCannotBe) {
   for (const KvSpec& spec : {KvSpec{0, 8, 8, 0}, KvSpec{1, 0, 8, 0}, KvSpec{1, 8, -1, 0}, KvSpec{1, 8, 8, -1},
                              KvSpec{1 << 20, 8, 8, 0}, KvSpec{1 << 16, 1 << 20, 1 << 20, 0}})
     expect_error(ErrorKind::bad_checkpoint, "KV slot 0", [&] { layout.add_kv(spec); });
-  expect_error(ErrorKind::bad_checkpoint, "conv", [&] { layout.add_recurrent({"conv", {1 << 20, 1 << 20}}); });
+  expect_error(ErrorKind::bad_checkpoint, "conv",
+               [&] { layout.add_recurrent({"conv", {1 << 20, 1 << 20}}); });
   expect_error(ErrorKind::bad_checkpoint, "conv", [&] { layout.add_recurrent({"conv", {3, 0}}); });
   EXPECT_TRUE(layout.kv().empty());
   EXPECT_TRUE(layout.recurrent().empty());
@@ -100,7 +101,8 @@ TEST(StateStore, BudgetsAndItsErrorsNameBothNumbers) {
   a.reserve(40);
   a.advance(40);
   EXPECT_EQ(store.pages_free(), 2);
-  expect_error(ErrorKind::out_of_memory, "need 3 pages of 32 tokens, 2 of 4 are free", [&] { b.reserve(65); });
+  expect_error(ErrorKind::out_of_memory, "need 3 pages of 32 tokens, 2 of 4 are free",
+               [&] { b.reserve(65); });
   EXPECT_EQ(store.pages_free(), 2);  // what threw took nothing
   b.reserve(64);
   EXPECT_EQ(store.pages_free(), 0);
@@ -172,7 +174,9 @@ TEST(RowState, ForksShareAndCopyOnWrite) {
   const int32_t own = page_table(a)[1];
   a.reserve(1);  // now its only owner: stays
   EXPECT_EQ(page_table(a)[1], own);
-  { RowState c = std::move(a); }
+  {
+    RowState c = std::move(a);
+  }
   EXPECT_EQ(store.pages_free(), 8);  // page 0 and the copy remain
   b.truncate(0);
   EXPECT_EQ(store.pages_free(), 10);
@@ -186,7 +190,9 @@ TEST(RowState, ACopyThatDoesNotFitThrowsAndChangesNothing) {
   RowState b = a.fork();
   expect_error(ErrorKind::out_of_memory, "need 1 pages", [&] { b.reserve(1); });
   EXPECT_EQ(page_table(a), page_table(b));
-  { RowState gone = std::move(a); }
+  {
+    RowState gone = std::move(a);
+  }
   EXPECT_NO_THROW(b.reserve(1));
 }
 
@@ -257,7 +263,8 @@ TEST(Step, HoldsTheRows) {
   EXPECT_EQ(step.count(), 6);
   EXPECT_EQ(step.offsets(), (std::vector<int>{0, 1, 4, 6}));
   EXPECT_EQ(step.wanted(), (std::vector<int>{0, 1, 2, 3}));
-  const std::vector<int32_t> positions(step.positions().data<int32_t>(), step.positions().data<int32_t>() + 6);
+  const std::vector<int32_t> positions(step.positions().data<int32_t>(),
+                                       step.positions().data<int32_t>() + 6);
   EXPECT_EQ(positions, (std::vector<int32_t>{5, 0, 1, 2, 0, 1}));
   step.commit();
   EXPECT_EQ(a.length(), 6);

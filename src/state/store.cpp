@@ -27,9 +27,12 @@ size_t elements(const Shape& shape) {
 
 int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || !bounded(spec.value_dim, kMostWidth) ||
-      spec.window < 0 || spec.chunk < 0 || (spec.window > 0 && spec.chunk > 0) || static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
-    fail(ErrorKind::bad_checkpoint, "KV slot {}: {} heads of {} and {}, window {}, chunk {} are out of bounds", kv_.size(),
+  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) ||
+      !bounded(spec.value_dim, kMostWidth) || spec.window < 0 || spec.chunk < 0 ||
+      (spec.window > 0 && spec.chunk > 0) ||
+      static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
+    fail(ErrorKind::bad_checkpoint,
+         "KV slot {}: {} heads of {} and {}, window {}, chunk {} are out of bounds", kv_.size(),
          spec.kv_heads, spec.key_dim, spec.value_dim, spec.window, spec.chunk);
   kv_.push_back(spec);
   return static_cast<int>(kv_.size()) - 1;
@@ -39,8 +42,8 @@ int StateLayout::add_recurrent(const RecurrentSpec& spec) {
   size_t count = 1;
   for (const auto extent : spec.shape) {
     if (extent < 1 || static_cast<size_t>(extent) > (size_t{1} << 30) / count)
-      fail(ErrorKind::bad_checkpoint, "recurrent slot {} ({}): shape {} is out of bounds", recurrent_.size(), spec.name,
-           to_string(spec.shape));
+      fail(ErrorKind::bad_checkpoint, "recurrent slot {} ({}): shape {} is out of bounds", recurrent_.size(),
+           spec.name, to_string(spec.shape));
     count *= static_cast<size_t>(extent);
   }
   recurrent_.push_back(spec);
@@ -63,7 +66,8 @@ int StateLayout::regime(int horizon) const {
 size_t StateLayout::kv_bytes_per_token(mx::Dtype dtype) const {
   size_t bytes = 0;
   for (const KvSpec& spec : kv_)
-    bytes += static_cast<size_t>(spec.kv_heads) * static_cast<size_t>(spec.key_dim + spec.value_dim) * mx::size_of(dtype);
+    bytes += static_cast<size_t>(spec.kv_heads) * static_cast<size_t>(spec.key_dim + spec.value_dim) *
+             mx::size_of(dtype);
   return bytes;
 }
 
@@ -87,7 +91,8 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
   size_t all_bytes = 0;  // of one page in every group
   for (size_t slot = 0; slot < specs.size(); ++slot) {
     const KvSpec& spec = specs[slot];
-    const auto found = std::find_if(groups.begin(), groups.end(), [&](const PageGroup& g) { return g.window() == spec.window; });
+    const auto found = std::find_if(groups.begin(), groups.end(),
+                                    [&](const PageGroup& g) { return g.window() == spec.window; });
     const auto index = static_cast<size_t>(found - groups.begin());
     if (found == groups.end()) groups.emplace_back(spec.window, 0);
     PageGroup& group = groups[index];
@@ -105,14 +110,16 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
   size_t pages = (options.max_tokens + kPageTokens - 1) / kPageTokens;
   if (options.max_tokens == 0) {
     if (available == 0)
-      fail(ErrorKind::out_of_memory, "KV pages: available memory is unknown here; set the number of tokens to hold");
+      fail(ErrorKind::out_of_memory,
+           "KV pages: available memory is unknown here; set the number of tokens to hold");
     pages = available / 2 / all_bytes;
     if (pages == 0)
-      fail(ErrorKind::out_of_memory, "KV pages: {} tokens take {}, half of available memory is {}", kPageTokens,
-           format_bytes(all_bytes), format_bytes(available / 2));
+      fail(ErrorKind::out_of_memory, "KV pages: {} tokens take {}, half of available memory is {}",
+           kPageTokens, format_bytes(all_bytes), format_bytes(available / 2));
     pages = std::min(pages, static_cast<size_t>(INT_MAX / kPageTokens));
   } else if (pages > static_cast<size_t>(INT_MAX / kPageTokens)) {
-    fail(ErrorKind::invalid_request, "KV pages: {} tokens, at most {}", options.max_tokens, INT_MAX / kPageTokens * kPageTokens);
+    fail(ErrorKind::invalid_request, "KV pages: {} tokens, at most {}", options.max_tokens,
+         INT_MAX / kPageTokens * kPageTokens);
   } else if (available != 0 && pages > available / all_bytes) {
     fail(ErrorKind::out_of_memory, "KV pages: {} tokens take {}, available memory is {}", options.max_tokens,
          format_bytes(pages * all_bytes), format_bytes(available));
@@ -148,8 +155,8 @@ void StateStore::Impl::grow_pools(const PageGroup& group) {
 void StateStore::Impl::copy_page(PageGroup& group, int from, int to) {
   if (mode == KernelMode::native) {
     std::byte* const base = group.memory->data();
-    std::memcpy(base + static_cast<size_t>(to) * group.page_bytes, base + static_cast<size_t>(from) * group.page_bytes,
-                group.page_bytes);
+    std::memcpy(base + static_cast<size_t>(to) * group.page_bytes,
+                base + static_cast<size_t>(from) * group.page_bytes, group.page_bytes);
     return;
   }
   for (const int slot : group.slots) {
@@ -193,7 +200,8 @@ int StateStore::pages_for(size_t tokens) const {
 
 size_t StateStore::bytes() const {
   size_t bytes = 0;
-  for (const PageGroup& group : impl_->groups) bytes += static_cast<size_t>(group.touched()) * group.page_bytes;
+  for (const PageGroup& group : impl_->groups)
+    bytes += static_cast<size_t>(group.touched()) * group.page_bytes;
   return bytes;
 }
 
@@ -208,8 +216,8 @@ void RowState::advance(int count) { impl_->advance(count); }
 
 void RowState::truncate(int length) {
   if (!impl_->recurrent.empty() && length != 0 && length != impl_->length)
-    fail(ErrorKind::unsupported, "truncate to {} of {} tokens: recurrent state goes back only to a snapshot", length,
-         impl_->length);
+    fail(ErrorKind::unsupported, "truncate to {} of {} tokens: recurrent state goes back only to a snapshot",
+         length, impl_->length);
   impl_->truncate(length);
   if (length == 0)
     for (RecurrentPart& part : impl_->recurrent) part = {};
@@ -262,8 +270,8 @@ RecurrentSnapshot RowState::snapshot() const {
 void RowState::restore(const RecurrentSnapshot& snapshot) {
   const auto& specs = impl_->store->layout.recurrent();
   if (snapshot.states.size() != specs.size())
-    fail(ErrorKind::internal, "restore: a snapshot of {} recurrent slots, the model has {}", snapshot.states.size(),
-         specs.size());
+    fail(ErrorKind::internal, "restore: a snapshot of {} recurrent slots, the model has {}",
+         snapshot.states.size(), specs.size());
   for (size_t slot = 0; slot < specs.size(); ++slot) {
     if (!snapshot.states[slot]) continue;
     Shape want = specs[slot].shape;

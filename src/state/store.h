@@ -37,7 +37,8 @@ class StateLayout {
  public:
   int add_kv(const KvSpec& spec);
   int add_recurrent(const RecurrentSpec& spec);
-  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own way.
+  /// Rows whose horizon (StepRow) is past `limit` are computed otherwise; `grows`: each length in its own
+  /// way.
   void add_length_limit(int limit, bool grows);
   /// Rows of one regime may share what they remember.
   int regime(int horizon) const;
@@ -107,7 +108,8 @@ class StateStore {
   StateStore(const StateStore&) = delete;
   StateStore& operator=(const StateStore&) = delete;
 
-  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has it.
+  /// `horizon`: the tokens of the whole prompt, where it will come in several steps; 0: the first step has
+  /// it.
   RowState make_row(int horizon = 0);
   const StateLayout& layout() const;
   mx::Dtype kv_dtype() const;

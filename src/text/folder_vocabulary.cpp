@@ -1,5 +1,5 @@
-// Vocabularies of model folders that come without a tokenizer.json: which file counts, how it cuts text, and the
-// tokens that tokenizer_config.json and added_tokens.json put on top.
+// Vocabularies of model folders that come without a tokenizer.json: which file counts, how it cuts text, and
+// the tokens that tokenizer_config.json and added_tokens.json put on top.
 #include <nlohmann/json.hpp>
 
 #include <algorithm>
@@ -66,7 +66,8 @@ std::map<int64_t, Added> added_tokens(const fs::path& folder, const Json& config
       fail(ErrorKind::bad_checkpoint, "{}: {}: expected an id and its content", where, key);
     if (flag(token, "lstrip", false) || flag(token, "rstrip", false) || flag(token, "single_word", false))
       fail(ErrorKind::unsupported,
-           "{}: {} takes in the blanks around it (lstrip, rstrip or single_word), which only a tokenizer.json can say",
+           "{}: {} takes in the blanks around it (lstrip, rstrip or single_word), which only a "
+           "tokenizer.json can say",
            where, text);
     out[id] = {text, flag(token, "special", false)};
   }
@@ -78,8 +79,8 @@ void put_added(VocabularyFile& vocabulary, const std::map<int64_t, Added>& added
   vocabulary.kinds.resize(vocabulary.tokens.size(), static_cast<int32_t>(TokenKind::normal));
   for (const auto& [id, token] : added) {
     if (id < 0 || id >= base + kMostAdded)
-      fail(ErrorKind::bad_checkpoint, "{}: added token {} has id {}; the vocabulary holds {}", where, token.text, id,
-           base);
+      fail(ErrorKind::bad_checkpoint, "{}: added token {} has id {}; the vocabulary holds {}", where,
+           token.text, id, base);
     const auto at = static_cast<size_t>(id);
     while (vocabulary.tokens.size() <= at) {
       vocabulary.tokens.push_back(fmt::format("[UNUSED_{}]", vocabulary.tokens.size()));
@@ -106,16 +107,26 @@ std::vector<std::string> family_specials(const std::string& pre) {
     out = {"<|endoftext|>", "<|im_start|>", "<|im_end|>"};
     for (int i = 0; i < 205; ++i) out.push_back(fmt::format("<|extra_{}|>", i));
   } else if (pre == "llama-bpe") {  // Llama 3.1 and later, llama-models' tokenizer.py
-    out = {"<|begin_of_text|>",   "<|end_of_text|>",       "<|reserved_special_token_0|>",
-           "<|reserved_special_token_1|>", "<|finetune_right_pad_id|>", "<|step_id|>",
-           "<|start_header_id|>", "<|end_header_id|>",     "<|eom_id|>",
-           "<|eot_id|>",          "<|python_tag|>"};
+    out = {"<|begin_of_text|>",
+           "<|end_of_text|>",
+           "<|reserved_special_token_0|>",
+           "<|reserved_special_token_1|>",
+           "<|finetune_right_pad_id|>",
+           "<|step_id|>",
+           "<|start_header_id|>",
+           "<|end_header_id|>",
+           "<|eom_id|>",
+           "<|eot_id|>",
+           "<|python_tag|>"};
     for (size_t i = 2; out.size() < 256; ++i) out.push_back(fmt::format("<|reserved_special_token_{}|>", i));
   } else if (pre == "llama4") {  // llama-models' llama4/tokenizer.py
     const auto reserved = [&](const char* name, int from, int count) {
-      for (int i = from; i < from + count; ++i) out.push_back(fmt::format("<|{}reserved_special_token_{}|>", name, i));
+      for (int i = from; i < from + count; ++i)
+        out.push_back(fmt::format("<|{}reserved_special_token_{}|>", name, i));
     };
-    const auto put = [&](std::initializer_list<const char*> names) { out.insert(out.end(), names.begin(), names.end()); };
+    const auto put = [&](std::initializer_list<const char*> names) {
+      out.insert(out.end(), names.begin(), names.end());
+    };
     put({"<|begin_of_text|>", "<|end_of_text|>", "<|fim_prefix|>", "<|fim_middle|>", "<|fim_suffix|>",
          "<|header_start|>", "<|header_end|>", "<|eom|>", "<|eot|>", "<|step|>"});
     reserved("text_post_train_", 0, 6);
@@ -145,7 +156,8 @@ std::string tiktoken_family(const fs::path& file, size_t tokens, const Json& con
   if (tokens == 128000) return "llama-bpe";
   if (tokens == 200000) return "llama4";
   fail(ErrorKind::unsupported,
-       "{}: a tiktoken vocabulary of {} tokens; those of Llama 3 (128000) and 4 (200000), Qwen 1 and Kimi are known: use an export "
+       "{}: a tiktoken vocabulary of {} tokens; those of Llama 3 (128000) and 4 (200000), Qwen 1 and Kimi "
+       "are known: use an export "
        "with tokenizer.json",
        file.string(), tokens);
 }
@@ -158,7 +170,8 @@ VocabularyFile tiktoken(const fs::path& file, const std::string& text, const Jso
   const auto specials = family_specials(out.pre);
   for (size_t i = 0; i < specials.size(); ++i) {
     const auto id = static_cast<int64_t>(base + i);
-    added.try_emplace(id, Added{specials[i].empty() ? fmt::format("<|reserved_token_{}|>", id) : specials[i], true});
+    added.try_emplace(
+        id, Added{specials[i].empty() ? fmt::format("<|reserved_token_{}|>", id) : specials[i], true});
   }
   out.add_bos = out.pre.starts_with("llama"), out.add_eos = 0;
   return out;
@@ -172,7 +185,8 @@ VocabularyFile merges_file(const fs::path& folder, const Json& config, const std
   if (type == "Qwen2Tokenizer") out.pre = "qwen2";
   if (out.pre.empty())
     fail(ErrorKind::unsupported,
-         "{}: tokenizer_class {} from vocab.json and merges.txt (GPT2Tokenizer, CodeGenTokenizer and Qwen2Tokenizer "
+         "{}: tokenizer_class {} from vocab.json and merges.txt (GPT2Tokenizer, CodeGenTokenizer and "
+         "Qwen2Tokenizer "
          "are read); use an export with tokenizer.json",
          where, type);
   if (flag(config, "add_prefix_space", false))
@@ -209,8 +223,10 @@ VocabularyFile word_pieces(const std::string& text, const Json& config) {
     if (word.ends_with('\r')) word.pop_back();
     // The builder takes llama.cpp's spelling, which marks words instead of their continuations.
     const bool bracketed = word.starts_with('[') && word.ends_with(']');
-    if (word.size() > 2 && word.starts_with("##")) word.erase(0, 2);
-    else if (!bracketed) word.insert(0, "\u2581");
+    if (word.size() > 2 && word.starts_with("##"))
+      word.erase(0, 2);
+    else if (!bracketed)
+      word.insert(0, "\u2581");
     out.tokens.push_back(std::move(word));
     begin = end + 1;
   }
@@ -218,7 +234,8 @@ VocabularyFile word_pieces(const std::string& text, const Json& config) {
     const std::string token = text_of(config.value(key, Json()));
     return find_token(out, token.empty() ? usual : token);
   };
-  out.unk = named("unk_token", "[UNK]"), out.cls = named("cls_token", "[CLS]"), out.sep = named("sep_token", "[SEP]");
+  out.unk = named("unk_token", "[UNK]"), out.cls = named("cls_token", "[CLS]"),
+  out.sep = named("sep_token", "[SEP]");
   for (const int64_t id : {named("pad_token", "[PAD]"), named("mask_token", "[MASK]")})
     if (id >= 0) out.special.push_back(id);
   out.lowercase = flag(config, "do_lower_case", true);
@@ -229,14 +246,17 @@ VocabularyFile word_pieces(const std::string& text, const Json& config) {
 
 void settle_bos_eos(VocabularyFile& vocabulary, const Json& config) {
   const auto named = [&](const char* key, int64_t& id) {
-    if (const int64_t found = find_token(vocabulary, text_of(config.value(key, Json()))); found >= 0) id = found;
+    if (const int64_t found = find_token(vocabulary, text_of(config.value(key, Json()))); found >= 0)
+      id = found;
   };
   named("bos_token", vocabulary.bos);
   named("eos_token", vocabulary.eos);
   if (vocabulary.pre.starts_with("llama") && vocabulary.bos < 0)
     vocabulary.bos = find_token(vocabulary, "<|begin_of_text|>");
-  if (config.contains("add_bos_token")) vocabulary.add_bos = flag(config, "add_bos_token", vocabulary.add_bos == 1);
-  if (config.contains("add_eos_token")) vocabulary.add_eos = flag(config, "add_eos_token", vocabulary.add_eos == 1);
+  if (config.contains("add_bos_token"))
+    vocabulary.add_bos = flag(config, "add_bos_token", vocabulary.add_bos == 1);
+  if (config.contains("add_eos_token"))
+    vocabulary.add_eos = flag(config, "add_eos_token", vocabulary.add_eos == 1);
 }
 
 std::optional<fs::path> tiktoken_path(const fs::path& folder) {

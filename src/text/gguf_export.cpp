@@ -27,7 +27,12 @@ struct Scheme {
 };
 constexpr Scheme kSchemes[] = {
     {{"gpt-2", "phi-2", "mpt", "olmo", "jais", "mellum"}, nullptr, false, false, false, false},
-    {{"smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"}, nullptr, true, false, false, false},
+    {{"smollm", "starcoder", "refact", "codeshell", "exaone", "minerva-7b"},
+     nullptr,
+     true,
+     false,
+     false,
+     false},
     {{"llama-bpe", "llama3", "llama-v3", "falcon3", "falcon-h1", "lfm2"}, kLlama3, false, true, true, false},
     {{"qwen2", "deepseek-r1-qwen", "megrez"}, kQwen2, false, false, false, true},
     {{"stablelm2", "hunyuan"}, kQwen2, false, false, false, false},
@@ -82,18 +87,23 @@ Json pre_tokenizer(const Scheme& scheme) {
   Json steps = Json::array();
   if (scheme.digits) steps.push_back({{"type", "Digits"}, {"individual_digits", true}});
   if (scheme.split)
-    steps.push_back({{"type", "Split"}, {"pattern", {{"Regex", scheme.split}}}, {"behavior", "Isolated"}, {"invert", false}});
+    steps.push_back({{"type", "Split"},
+                     {"pattern", {{"Regex", scheme.split}}},
+                     {"behavior", "Isolated"},
+                     {"invert", false}});
   steps.push_back(byte_level(scheme.split == nullptr));
   return {{"type", "Sequence"}, {"pretokenizers", steps}};
 }
 
 Json post_processor(const std::string& bos, int64_t id) {
   const Json special = {{"SpecialToken", {{"id", bos}, {"type_id", 0}}}};
-  const Json first = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}}, second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
-  return {{"type", "TemplateProcessing"},
-          {"single", Json::array({special, first})},
-          {"pair", Json::array({special, first, second})},
-          {"special_tokens", {{bos, {{"id", bos}, {"ids", Json::array({id})}, {"tokens", Json::array({bos})}}}}}};
+  const Json first = {{"Sequence", {{"id", "A"}, {"type_id", 0}}}},
+             second = {{"Sequence", {{"id", "B"}, {"type_id", 1}}}};
+  return {
+      {"type", "TemplateProcessing"},
+      {"single", Json::array({special, first})},
+      {"pair", Json::array({special, first, second})},
+      {"special_tokens", {{bos, {{"id", bos}, {"ids", Json::array({id})}, {"tokens", Json::array({bos})}}}}}};
 }
 
 }  // namespace
@@ -106,7 +116,9 @@ std::map<std::string, std::string> tokenizer_files(const GgufMetadata& metadata)
   const Scheme& scheme = scheme_of(keys.value<std::string>("tokenizer.ggml.pre").value_or(""));
   const auto tokens = keys.list<std::string>("tokenizer.ggml.tokens");
   const auto types = keys.list<int64_t>("tokenizer.ggml.token_type");
-  const auto text = [&](std::optional<int64_t> id) { return id ? tokens[static_cast<size_t>(*id)] : std::string(); };
+  const auto text = [&](std::optional<int64_t> id) {
+    return id ? tokens[static_cast<size_t>(*id)] : std::string();
+  };
   const auto bos = keys.id("tokenizer.ggml.bos_token_id", tokens.size());
   const auto eos = keys.id("tokenizer.ggml.eos_token_id", tokens.size());
   const auto pad = keys.id("tokenizer.ggml.padding_token_id", tokens.size());
@@ -115,8 +127,13 @@ std::map<std::string, std::string> tokenizer_files(const GgufMetadata& metadata)
   for (size_t i = 0; i < tokens.size(); ++i) vocab[tokens[i]] = i;
   for (size_t i = 0; i < types.size() && i < tokens.size(); ++i) {
     if (types[i] != kUnknown && types[i] != kControl && types[i] != kUserDefined) continue;
-    added.push_back({{"id", i}, {"content", tokens[i]}, {"single_word", false}, {"lstrip", false}, {"rstrip", false},
-                     {"normalized", false}, {"special", types[i] != kUserDefined}});
+    added.push_back({{"id", i},
+                     {"content", tokens[i]},
+                     {"single_word", false},
+                     {"lstrip", false},
+                     {"rstrip", false},
+                     {"normalized", false},
+                     {"special", types[i] != kUserDefined}});
   }
   for (const std::string& merge : keys.list<std::string>("tokenizer.ggml.merges")) merges.push_back(merge);
   const bool add_bos = keys.value<bool>("tokenizer.ggml.add_bos_token").value_or(scheme.add_bos);
@@ -130,11 +147,20 @@ std::map<std::string, std::string> tokenizer_files(const GgufMetadata& metadata)
       {"post_processor", add_bos && bos ? post_processor(text(bos), *bos) : Json(nullptr)},
       {"decoder", byte_level(true)},
       {"model",
-       {{"type", "BPE"}, {"dropout", nullptr}, {"unk_token", nullptr}, {"continuing_subword_prefix", nullptr},
-        {"end_of_word_suffix", nullptr}, {"fuse_unk", false}, {"byte_fallback", false},
-        {"ignore_merges", scheme.ignore_merges}, {"vocab", vocab}, {"merges", merges}}}};
+       {{"type", "BPE"},
+        {"dropout", nullptr},
+        {"unk_token", nullptr},
+        {"continuing_subword_prefix", nullptr},
+        {"end_of_word_suffix", nullptr},
+        {"fuse_unk", false},
+        {"byte_fallback", false},
+        {"ignore_merges", scheme.ignore_merges},
+        {"vocab", vocab},
+        {"merges", merges}}}};
 
-  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"}, {"clean_up_tokenization_spaces", false}, {"add_bos_token", add_bos}};
+  Json config = {{"tokenizer_class", "PreTrainedTokenizerFast"},
+                 {"clean_up_tokenization_spaces", false},
+                 {"add_bos_token", add_bos}};
   if (bos) config["bos_token"] = text(bos);
   if (eos) config["eos_token"] = text(eos);
   if (pad) config["pad_token"] = text(pad);

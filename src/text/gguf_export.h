@@ -9,8 +9,8 @@
 
 namespace mlxcel {
 
-/// tokenizer.json and tokenizer_config.json (with the chat template), by file name. Byte-level vocabularies of
-/// the usual kinds (GPT-2, Llama 3, Qwen 2, SmolLM); others are unsupported.
+/// tokenizer.json and tokenizer_config.json (with the chat template), by file name. Byte-level vocabularies
+/// of the usual kinds (GPT-2, Llama 3, Qwen 2, SmolLM); others are unsupported.
 std::map<std::string, std::string> tokenizer_files(const GgufMetadata& metadata);
 
 }  // namespace mlxcel

@@ -89,7 +89,8 @@ TEST(RealTokenizers, PublishedOnes) {
   if (compared == 0) GTEST_SKIP() << "no folder tokenizers/NAME with a tokenizer.json in the test cache";
 }
 
-/// SentencePiece, tiktoken and tekken files, against sentencepiece and tiktoken (tests/real/fetch_tokenizers.sh).
+/// SentencePiece, tiktoken and tekken files, against sentencepiece and tiktoken
+/// (tests/real/fetch_tokenizers.sh).
 TEST(RealTokenizers, PublishersOwnFormats) {
   int compared = 0;
   const Json fixture = Json::parse(testdata::load("tokenizers.json"));
@@ -116,7 +117,8 @@ TEST(RealTokenizers, SpecialTokensOfPublishersOwnFormats) {
   };
   const auto llama3 = load("file_llama3"), tekken = load("file_tekken_v3"), qwen = load("file_qwen"),
              mistral = load("file_mistral_v3");
-  if (!llama3 || !tekken || !qwen || !mistral) GTEST_SKIP() << "tests/real/fetch_tokenizers.sh has not been run";
+  if (!llama3 || !tekken || !qwen || !mistral)
+    GTEST_SKIP() << "tests/real/fetch_tokenizers.sh has not been run";
   EXPECT_EQ(llama3->vocab_size(), 128256);
   EXPECT_EQ(llama3->token_id("<|eot_id|>"), 128009);
   EXPECT_EQ(llama3->encode("hi<|eot_id|>", true), (std::vector<TokenId>{128000, 6151, 128009}));

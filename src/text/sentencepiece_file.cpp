@@ -1,5 +1,6 @@
 // SentencePiece's model file: a protobuf message ModelProto (sentencepiece_model.proto of the reference
-// implementation). Only the fields that decide how text is encoded are read; the rest is skipped by its wire type.
+// implementation). Only the fields that decide how text is encoded are read; the rest is skipped by its wire
+// type.
 #include <bit>
 #include <cstring>
 
@@ -16,14 +17,15 @@ constexpr size_t kMostPieces = size_t{1} << 22;
 struct Field {
   uint64_t number = 0;
   enum class Wire { varint = 0, fixed64 = 1, bytes = 2, fixed32 = 5 } wire = Wire::varint;
-  uint64_t integer = 0;     // varint and fixed
+  uint64_t integer = 0;  // varint and fixed
   std::string_view bytes;
 };
 
 /// Reads a message field by field.
 class Message {
  public:
-  Message(std::string_view bytes, const std::string& where) : rest_(bytes), size_(bytes.size()), where_(where) {}
+  Message(std::string_view bytes, const std::string& where)
+      : rest_(bytes), size_(bytes.size()), where_(where) {}
 
   bool next(Field& out) {
     if (rest_.empty()) return false;
@@ -31,8 +33,14 @@ class Message {
     out.number = key >> 3;
     if (out.number == 0) broken("field number 0");
     switch (key & 7) {
-      case 0: out.wire = Field::Wire::varint; out.integer = varint(); break;
-      case 1: out.wire = Field::Wire::fixed64; out.integer = fixed(8); break;
+      case 0:
+        out.wire = Field::Wire::varint;
+        out.integer = varint();
+        break;
+      case 1:
+        out.wire = Field::Wire::fixed64;
+        out.integer = fixed(8);
+        break;
       case 2: {
         out.wire = Field::Wire::bytes;
         const uint64_t length = varint();
@@ -41,15 +49,19 @@ class Message {
         rest_.remove_prefix(static_cast<size_t>(length));
         break;
       }
-      case 5: out.wire = Field::Wire::fixed32; out.integer = fixed(4); break;
-      default: broken("a wire type that SentencePiece does not write");
+      case 5:
+        out.wire = Field::Wire::fixed32;
+        out.integer = fixed(4);
+        break;
+      default:
+        broken("a wire type that SentencePiece does not write");
     }
     return true;
   }
 
   [[noreturn]] void broken(const char* what) const {
-    fail(ErrorKind::bad_checkpoint, "{}: not a SentencePiece model: {} at byte {} of a message of {}", where_, what,
-         size_ - rest_.size(), size_);
+    fail(ErrorKind::bad_checkpoint, "{}: not a SentencePiece model: {} at byte {} of a message of {}", where_,
+         what, size_ - rest_.size(), size_);
   }
 
  private:
@@ -78,7 +90,9 @@ class Message {
   const std::string& where_;
 };
 
-int64_t signed_value(const Field& field) { return static_cast<int32_t>(static_cast<uint32_t>(field.integer)); }
+int64_t signed_value(const Field& field) {
+  return static_cast<int32_t>(static_cast<uint32_t>(field.integer));
+}
 
 void read_piece(std::string_view bytes, const std::string& where, VocabularyFile& out) {
   if (out.tokens.size() == kMostPieces)
@@ -110,13 +124,26 @@ void read_trainer(std::string_view bytes, const std::string& where, VocabularyFi
   for (Field field; message.next(field);) {
     if (field.wire != Field::Wire::varint) continue;
     switch (field.number) {
-      case 3: model_type = signed_value(field); break;
-      case 24: out.space_as_suffix = field.integer != 0; break;
-      case 40: out.unk = signed_value(field); break;
-      case 41: out.bos = signed_value(field); break;
-      case 42: out.eos = signed_value(field); break;
-      case 43: pad = signed_value(field); break;
-      default: break;
+      case 3:
+        model_type = signed_value(field);
+        break;
+      case 24:
+        out.space_as_suffix = field.integer != 0;
+        break;
+      case 40:
+        out.unk = signed_value(field);
+        break;
+      case 41:
+        out.bos = signed_value(field);
+        break;
+      case 42:
+        out.eos = signed_value(field);
+        break;
+      case 43:
+        pad = signed_value(field);
+        break;
+      default:
+        break;
     }
   }
   if (model_type != 1 && model_type != 2)
@@ -135,8 +162,8 @@ void read_normalizer(std::string_view bytes, const std::string& where, Vocabular
     if (field.number == 3) out.add_space_prefix = field.integer != 0;
     if (field.number == 4) out.remove_extra_whitespaces = field.integer != 0;
     if (field.number == 5 && field.integer == 0)
-      fail(ErrorKind::unsupported, "{}: escape_whitespaces is off; only models that write blanks as U+2581 are read",
-           where);
+      fail(ErrorKind::unsupported,
+           "{}: escape_whitespaces is off; only models that write blanks as U+2581 are read", where);
   }
 }
 
@@ -153,7 +180,8 @@ VocabularyFile read_sentencepiece(const std::string& bytes, const std::string& w
     if (field.number == 2) read_trainer(field.bytes, where, out);
     if (field.number == 3) read_normalizer(field.bytes, where, out);
   }
-  if (out.tokens.empty()) fail(ErrorKind::bad_checkpoint, "{}: not a SentencePiece model: it has no pieces", where);
+  if (out.tokens.empty())
+    fail(ErrorKind::bad_checkpoint, "{}: not a SentencePiece model: it has no pieces", where);
   return out;
 }
 

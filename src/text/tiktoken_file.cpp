@@ -90,13 +90,30 @@ T field(const Json& object, const char* key, const std::string& where) {
   }
 }
 
-/// The special tokens in order of id; those the file leaves out are <SPECIAL_n>, as mistral-common names them.
+/// The special tokens in order of id; those the file leaves out are <SPECIAL_n>, as mistral-common names
+/// them.
 std::vector<std::string> tekken_specials(const Json& json, int64_t count, const std::string& where) {
   // Files before version 7 do not list them: mistral-common's own list.
-  static constexpr const char* kDeprecated[] = {
-      "<unk>", "<s>", "</s>", "[INST]", "[/INST]", "[AVAILABLE_TOOLS]", "[/AVAILABLE_TOOLS]", "[TOOL_RESULTS]",
-      "[/TOOL_RESULTS]", "[TOOL_CALLS]", "[IMG]", "<pad>", "[IMG_BREAK]", "[IMG_END]", "[PREFIX]", "[MIDDLE]",
-      "[SUFFIX]", "[SYSTEM_PROMPT]", "[/SYSTEM_PROMPT]", "[TOOL_CONTENT]"};
+  static constexpr const char* kDeprecated[] = {"<unk>",
+                                                "<s>",
+                                                "</s>",
+                                                "[INST]",
+                                                "[/INST]",
+                                                "[AVAILABLE_TOOLS]",
+                                                "[/AVAILABLE_TOOLS]",
+                                                "[TOOL_RESULTS]",
+                                                "[/TOOL_RESULTS]",
+                                                "[TOOL_CALLS]",
+                                                "[IMG]",
+                                                "<pad>",
+                                                "[IMG_BREAK]",
+                                                "[IMG_END]",
+                                                "[PREFIX]",
+                                                "[MIDDLE]",
+                                                "[SUFFIX]",
+                                                "[SYSTEM_PROMPT]",
+                                                "[/SYSTEM_PROMPT]",
+                                                "[TOOL_CONTENT]"};
   std::vector<std::string> out(static_cast<size_t>(count));
   const auto put = [&](int64_t rank, std::string text) {
     if (rank < 0 || rank >= count)
@@ -134,7 +151,8 @@ VocabularyFile read_tiktoken(const std::string& text, const std::string& where) 
     if (line.empty()) continue;
     auto entry = parse_line(line);
     if (!entry)
-      fail(ErrorKind::bad_checkpoint, "{}: line {}: expected a base64 token, a blank and its rank", where, number);
+      fail(ErrorKind::bad_checkpoint, "{}: line {}: expected a base64 token, a blank and its rank", where,
+           number);
     ranks.add(entry->second, std::move(entry->first));
   }
   VocabularyFile out;
@@ -150,12 +168,13 @@ VocabularyFile read_tekken(const std::string& text, const std::string& where) {
   const Json config = field<Json>(json, "config", where);
   const auto pattern = field<std::string>(config, "pattern", where);
   if (pattern != kTekkenPattern)
-    fail(ErrorKind::unsupported, "{}: config.pattern is not that of the published tekken files: {}", where, pattern);
+    fail(ErrorKind::unsupported, "{}: config.pattern is not that of the published tekken files: {}", where,
+         pattern);
   const auto size = field<int64_t>(config, "default_vocab_size", where);
   const auto specials = field<int64_t>(config, "default_num_special_tokens", where);
   if (specials < 3 || size <= specials || size > static_cast<int64_t>(kMostTokens))
-    fail(ErrorKind::bad_checkpoint, "{}: default_vocab_size {} and default_num_special_tokens {} do not fit", where,
-         size, specials);
+    fail(ErrorKind::bad_checkpoint, "{}: default_vocab_size {} and default_num_special_tokens {} do not fit",
+         where, size, specials);
 
   // The file may list more than the model uses: the first of them count.
   Ranks ranks(where);
@@ -168,8 +187,8 @@ VocabularyFile read_tekken(const std::string& text, const std::string& where) {
   }
   const auto ranked = ranks.take();
   if (static_cast<int64_t>(ranked.size()) != size - specials)
-    fail(ErrorKind::bad_checkpoint, "{}: expected {} tokens, one for each id that is not special, found {}", where,
-         size - specials, ranked.size());
+    fail(ErrorKind::bad_checkpoint, "{}: expected {} tokens, one for each id that is not special, found {}",
+         where, size - specials, ranked.size());
 
   VocabularyFile out;
   out.model = "gpt2";

@@ -53,7 +53,8 @@ std::unique_ptr<Tokenizer::Impl> from_folder(const std::filesystem::path& folder
     const auto vocabulary = read_folder_vocabulary(folder, where);
     if (!vocabulary)
       fail(ErrorKind::bad_checkpoint,
-           "{}: the tokenizer's file is missing (nor is there tokenizer.model, tekken.json, a *.tiktoken, vocab.json "
+           "{}: the tokenizer's file is missing (nor is there tokenizer.model, tekken.json, a *.tiktoken, "
+           "vocab.json "
            "with merges.txt, or vocab.txt)",
            file.string());
     impl = build_tokenizer(*vocabulary, where);

@@ -66,8 +66,7 @@ std::unique_ptr<Tokenizer::Impl> build_tokenizer(const VocabularyFile& vocabular
   auto impl = std::make_unique<Tokenizer::Impl>();
   rust::Text error;
   impl->handle.reset(mlxcel_tokenizer_from_vocabulary(&raw, error.out()));
-  if (!impl->handle)
-    fail(ErrorKind::bad_checkpoint, "{}{}{}", where, where.empty() ? "" : ": ", error.str());
+  if (!impl->handle) fail(ErrorKind::bad_checkpoint, "{}{}{}", where, where.empty() ? "" : ": ", error.str());
   const auto known = [](int32_t id) { return id < 0 ? std::nullopt : std::optional<TokenId>(id); };
   impl->bos = known(mlxcel_tokenizer_bos(impl->handle.get()));
   impl->eos = known(mlxcel_tokenizer_eos(impl->handle.get()));

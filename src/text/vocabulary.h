@@ -1,4 +1,5 @@
-// A vocabulary as its file tells it, whatever the format, and the tokenizer made of it. Inside this room only.
+// A vocabulary as its file tells it, whatever the format, and the tokenizer made of it. Inside this room
+// only.
 #pragma once
 
 #include <cstdint>
@@ -13,17 +14,24 @@
 namespace mlxcel {
 
 /// What a token is, by SentencePiece's numbers.
-enum class TokenKind : int32_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+enum class TokenKind : int32_t {
+  normal = 1,
+  unknown = 2,
+  control = 3,
+  user_defined = 4,
+  unused = 5,
+  byte = 6
+};
 
 /// Ids and flags are -1 where the file says nothing.
 struct VocabularyFile {
   std::string model;  // gpt2: byte-level BPE; llama: SentencePiece BPE; t5: unigram; bert: WordPiece
   std::string pre;    // for gpt2: how text is cut, by llama.cpp's name (bridge/src/tokenizer/pre.rs)
   std::vector<std::string> tokens;
-  std::vector<float> scores;     // empty, or one a token
-  std::vector<int32_t> kinds;    // empty, or one a token: TokenKind
+  std::vector<float> scores;        // empty, or one a token
+  std::vector<int32_t> kinds;       // empty, or one a token: TokenKind
   std::vector<std::string> merges;  // "left right"
-  std::string charsmap;          // SentencePiece's normalisation table
+  std::string charsmap;             // SentencePiece's normalisation table
   int64_t bos = -1, eos = -1, unk = -1, sep = -1, cls = -1;
   std::vector<int64_t> special;  // further ids that are special whatever their kind says
   int32_t add_bos = -1, add_eos = -1, add_space_prefix = -1, remove_extra_whitespaces = -1;
@@ -40,7 +48,8 @@ VocabularyFile read_sentencepiece(const std::string& bytes, const std::string& w
 /// `pre` is left to the caller. Failure: bad_checkpoint naming `where` and the line.
 VocabularyFile read_tiktoken(const std::string& text, const std::string& where);
 
-/// Mistral's `tekken.json`, special tokens first. Failure: bad_checkpoint; unsupported for a pattern not known.
+/// Mistral's `tekken.json`, special tokens first. Failure: bad_checkpoint; unsupported for a pattern not
+/// known.
 VocabularyFile read_tekken(const std::string& json, const std::string& where);
 
 /// True for the lines of a tiktoken file, false for a protobuf.
@@ -50,9 +59,10 @@ bool looks_like_tiktoken(const std::string& bytes);
 /// transformers' TikTokenConverter does.
 void add_byte_level_tokens(VocabularyFile& vocabulary, const std::vector<std::string>& ranked);
 
-/// The vocabulary of a model folder that has no tokenizer.json, from the first of: tekken.json, a *.tiktoken or
-/// tiktoken.model, tokenizer.model, spiece.model, vocab.json with merges.txt, vocab.txt; with the special tokens of
-/// tokenizer_config.json and added_tokens.json. `where` becomes the file's path. Nothing when there is none.
+/// The vocabulary of a model folder that has no tokenizer.json, from the first of: tekken.json, a *.tiktoken
+/// or tiktoken.model, tokenizer.model, spiece.model, vocab.json with merges.txt, vocab.txt; with the special
+/// tokens of tokenizer_config.json and added_tokens.json. `where` becomes the file's path. Nothing when there
+/// is none.
 std::optional<VocabularyFile> read_folder_vocabulary(const std::filesystem::path& folder, std::string& where);
 
 }  // namespace mlxcel

@@ -17,8 +17,9 @@ namespace fs = std::filesystem;
 class VocabularyFolder : public testing::Test {
  protected:
   void SetUp() override {
-    path_ = fs::temp_directory_path() /
-            ("mlxcel_vocabulary_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
+    path_ =
+        fs::temp_directory_path() /
+        ("mlxcel_vocabulary_" + std::string(testing::UnitTest::GetInstance()->current_test_info()->name()));
     fs::remove_all(path_);
     fs::create_directories(path_);
   }
@@ -188,7 +189,8 @@ TEST_F(VocabularyFolder, WordPieces) {
 }
 
 TEST_F(VocabularyFolder, NoVocabularyAtAll) {
-  EXPECT_NE(refusal().find("tokenizer.json: the tokenizer's file is missing"), std::string::npos) << refusal();
+  EXPECT_NE(refusal().find("tokenizer.json: the tokenizer's file is missing"), std::string::npos)
+      << refusal();
 }
 
 TEST_F(VocabularyFolder, AddedTokenThatTakesBlanks) {

@@ -15,12 +15,14 @@ TEST(Catalogue, the_committed_document_is_the_generated_one) {
   std::ifstream file(MLXCEL_SOURCE_DIR "/docs/supported-models.md");
   std::stringstream committed;
   committed << file.rdbuf();
-  EXPECT_EQ(committed.str(), supported_models()) << "write it anew: mlxcel arch --markdown > docs/supported-models.md";
+  EXPECT_EQ(committed.str(), supported_models())
+      << "write it anew: mlxcel arch --markdown > docs/supported-models.md";
 }
 
 TEST(Catalogue, names_every_family_with_its_goldens) {
   const std::string text = supported_models();
-  for (const NamedArch& entry : arch_table()) EXPECT_NE(text.find("| " + entry.family + " |"), std::string::npos);
+  for (const NamedArch& entry : arch_table())
+    EXPECT_NE(text.find("| " + entry.family + " |"), std::string::npos);
   EXPECT_EQ(text.find("| 0 |"), std::string::npos) << "a family without goldens";
   EXPECT_FALSE(golden_names().empty());
 }

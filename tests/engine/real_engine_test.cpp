@@ -59,7 +59,8 @@ class SmolLm2Engine : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto found = real::find(real::kSmolLm2);
-    if (!found) GTEST_SKIP() << "SmolLM2-135M-Instruct is not in the model store: scripts/fetch_model.sh puts it there";
+    if (!found)
+      GTEST_SKIP() << "SmolLM2-135M-Instruct is not in the model store: scripts/fetch_model.sh puts it there";
     path_ = *found;
   }
   std::unique_ptr<Engine> load(EngineOptions options) const {
@@ -78,13 +79,15 @@ class SmolLm2Engine : public ::testing::Test {
   }
   // Sixteen questions with numbers of their own; every other one is sampled.
   static std::vector<Request> questions(const Engine& engine) {
-    const std::vector<std::string> topics = {"Paris", "cats", "rain", "the moon", "boiling an egg", "three colours"};
+    const std::vector<std::string> topics = {"Paris",    "cats",           "rain",
+                                             "the moon", "boiling an egg", "three colours"};
     std::vector<Request> all;
     for (int i = 0; i < 16; ++i) {
       Request request;
       std::string text = "Say the number " + std::to_string(1000 + 37 * i) + " and something about " +
                          topics[static_cast<size_t>(i) % topics.size()] + ".";
-      if (i % 5 == 4) for (int k = 0; k < 12; ++k) text += " Remember that the sky is blue and the grass is green.";
+      if (i % 5 == 4)
+        for (int k = 0; k < 12; ++k) text += " Remember that the sky is blue and the grass is green.";
       request.prompt = chat(engine, text);
       request.max_tokens = 6 + i / 2;
       request.sampling.logprobs = 3;
@@ -106,7 +109,8 @@ TEST_F(SmolLm2Engine, NamesParis) {
   request.prompt = chat(*engine, "What is the capital of France?");
   request.max_tokens = 64;
   std::string text;
-  const TextEnd end = generate(*engine, std::move(request), {}, [&](const TextDelta& delta) { text += delta.text; });
+  const TextEnd end =
+      generate(*engine, std::move(request), {}, [&](const TextDelta& delta) { text += delta.text; });
   text += end.text;
   EXPECT_NE(text.find("Paris"), std::string::npos) << text;
   EXPECT_EQ(end.finish, "stop");
@@ -125,7 +129,8 @@ TEST_F(SmolLm2Engine, SixteenAtOnceAreEachAsAlone) {  // H6
     std::vector<Running> running;
     for (auto& request : questions(*engine)) {
       running.push_back(start(*engine, std::move(request)));
-      if (pause_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(rng() % static_cast<unsigned>(pause_ms)));
+      if (pause_ms > 0)
+        std::this_thread::sleep_for(std::chrono::milliseconds(rng() % static_cast<unsigned>(pause_ms)));
     }
     for (size_t i = 0; i < running.size(); ++i)
       expect_same(alone[i], running[i].wait(), what + ", request " + std::to_string(i));
@@ -160,7 +165,8 @@ TEST_F(SmolLm2Engine, PromptLogprobsDoNotDependOnChunks) {
     auto events = std::make_shared<Channel<Event>>();
     engine->submit(std::move(request), [events](Event e) { events->push(std::move(e)); });
     while (auto event = events->pop_for(std::chrono::seconds(120))) {
-      if (auto* part = std::get_if<Scored>(&*event)) scored.insert(scored.end(), part->tokens.begin(), part->tokens.end());
+      if (auto* part = std::get_if<Scored>(&*event))
+        scored.insert(scored.end(), part->tokens.begin(), part->tokens.end());
       if (std::holds_alternative<Finished>(*event) || std::holds_alternative<Failed>(*event)) break;
     }
     ASSERT_EQ(scored.size(), expected);

@@ -199,9 +199,13 @@ TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) {
     EXPECT_EQ(stats.waiting, 0);
     EXPECT_EQ(stats.pages_free, stats.pages_total) << setting.name;
     EXPECT_EQ(stats.cache_hits > 0, setting.cache) << setting.name;
-    if (!setting.lookup) { EXPECT_EQ(stats.drafted, 0u) << setting.name; }
+    if (!setting.lookup) {
+      EXPECT_EQ(stats.drafted, 0u) << setting.name;
+    }
     // Random weights need not repeat themselves; those of this family do.
-    if (setting.lookup && GetParam() == "llama") { EXPECT_GT(stats.drafted, 0u) << setting.name; }
+    if (setting.lookup && GetParam() == "llama") {
+      EXPECT_GT(stats.drafted, 0u) << setting.name;
+    }
     engine->clear_prompt_cache();
     EXPECT_EQ(engine->stats().cache_bytes, 0u);
     fmt::print(

@@ -1,5 +1,5 @@
-// Goldens written as GGUF by llama.cpp's converter (tools/golden/to_gguf.py) give the same logits: our tables of
-// names, keys and changed values undo what it does. Skips where no such folder is named.
+// Goldens written as GGUF by llama.cpp's converter (tools/golden/to_gguf.py) give the same logits: our tables
+// of names, keys and changed values undo what it does. Skips where no such folder is named.
 #include <gtest/gtest.h>
 
 #include <cstdlib>

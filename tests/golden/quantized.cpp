@@ -35,7 +35,8 @@ Weight make(const std::string& name, const Shape& shape, const QuantFormat& form
     words[bit / 32] |= (draw(key, i) & mask) << (bit % 32);
   }
   const auto top = static_cast<float>(mask);
-  const float reach = name.find("embed") != std::string::npos ? 0.5f : static_cast<float>(std::sqrt(3.0 / shape.back()));
+  const float reach =
+      name.find("embed") != std::string::npos ? 0.5f : static_cast<float>(std::sqrt(3.0 / shape.back()));
   const float width = 2.0f * reach / top;
   const uint64_t scale_key = key_of(name + ".scales"), bias_key = key_of(name + ".biases");
   std::vector<mx::float16_t> scales(count / group), biases(count / group);
@@ -68,7 +69,8 @@ class QuantizedSource : public Source {
     auto info = dense_->find(name);
     const auto at = formats_.find(name);
     if (!info || at == formats_.end()) return info;
-    const auto bits = static_cast<size_t>(at->second.bits), group = static_cast<size_t>(at->second.group_size);
+    const auto bits = static_cast<size_t>(at->second.bits),
+               group = static_cast<size_t>(at->second.group_size);
     const size_t count = info->bytes / sizeof(float);
     info->dtype = mx::float16;
     info->format = at->second;
@@ -79,7 +81,8 @@ class QuantizedSource : public Source {
 
   Weight load(const std::string& name) override {
     const auto at = formats_.find(name);
-    return at == formats_.end() ? dense_->load(name) : make(name, dense_->find(name).value().shape, at->second);
+    return at == formats_.end() ? dense_->load(name)
+                                : make(name, dense_->find(name).value().shape, at->second);
   }
 
  private:

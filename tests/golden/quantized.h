@@ -1,6 +1,6 @@
-// Quantised weights that follow from a name, like the dense ones of models/synthetic.h: affine codes, float16 scales
-// and biases, equal in value to tools/golden/synthetic.py (affine_values).
-// Owner: shared_ptr<Source>. Thread: any.
+// Quantised weights that follow from a name, like the dense ones of models/synthetic.h: affine codes, float16
+// scales and biases, equal in value to tools/golden/synthetic.py (affine_values). Owner: shared_ptr<Source>.
+// Thread: any.
 #pragma once
 
 #include <map>

@@ -29,7 +29,8 @@ int connect_to(int port) {
 }
 
 std::string post(const std::string& path, const std::string& body) {
-  return "POST " + path + " HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
+  return "POST " + path +
+         " HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: " + std::to_string(body.size()) +
          "\r\n\r\n" + body;
 }
 
@@ -114,7 +115,8 @@ TEST_F(HttpTest, ClientsLeave) {
   std::vector<std::thread> clients;
   for (int i = 0; i < 8; ++i) {
     clients.emplace_back([&, i] {
-      for (int round = 0; round < 5; ++round) talk(server_->port(), chat("[[loop]]", i % 2 == 0), i % 2 == 0 ? 600 : 0);
+      for (int round = 0; round < 5; ++round)
+        talk(server_->port(), chat("[[loop]]", i % 2 == 0), i % 2 == 0 ? 600 : 0);
     });
   }
   for (auto& client : clients) client.join();
@@ -126,14 +128,21 @@ TEST_F(HttpTest, ClientsLeave) {
 }
 
 TEST_F(HttpTest, BrokenBodiesLeaveTheServerAlive) {
-  for (const std::string& body : {std::string("{"), std::string(100000, '['), std::string("{\"messages\":[{}]}"),
-                                  std::string("{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}"), std::string("\0\0", 2)}) {
-    EXPECT_NE(talk(server_->port(), post("/v1/chat/completions", body)).find(" 400 Bad Request"), std::string::npos);
+  for (const std::string& body :
+       {std::string("{"), std::string(100000, '['), std::string("{\"messages\":[{}]}"),
+        std::string("{\"messages\":[{\"role\":\"user\",\"content\":\"\xff\"}]}"), std::string("\0\0", 2)}) {
+    EXPECT_NE(talk(server_->port(), post("/v1/chat/completions", body)).find(" 400 Bad Request"),
+              std::string::npos);
   }
   EXPECT_NE(talk(server_->port(), post("/v1/completions", R"({"prompt":")" + std::string(5000, 'a') + "\"}"))
-                .find("exceeds the available context size"), std::string::npos);
-  EXPECT_NE(talk(server_->port(), "GET /health HTTP/1.1\r\nHost: h\r\nX: " + std::string(1 << 20, 'a')).find(" 431 "), std::string::npos);
-  EXPECT_NE(talk(server_->port(), "GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").find("mlxcel_model_info"), std::string::npos);
+                .find("exceeds the available context size"),
+            std::string::npos);
+  EXPECT_NE(talk(server_->port(), "GET /health HTTP/1.1\r\nHost: h\r\nX: " + std::string(1 << 20, 'a'))
+                .find(" 431 "),
+            std::string::npos);
+  EXPECT_NE(talk(server_->port(), "GET /metrics HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n")
+                .find("mlxcel_model_info"),
+            std::string::npos);
 }
 
 TEST_F(HttpTest, StopsWhileClientsStream) {
@@ -144,7 +153,8 @@ TEST_F(HttpTest, StopsWhileClientsStream) {
       EXPECT_NE(answer.find("data: [DONE]"), std::string::npos);
     });
   }
-  for (int i = 0; i < 500 && service_->engine()->stats().running < 4; ++i) std::this_thread::sleep_for(std::chrono::milliseconds(2));
+  for (int i = 0; i < 500 && service_->engine()->stats().running < 4; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(2));
   server_->stop();
   for (auto& client : clients) client.join();
 }

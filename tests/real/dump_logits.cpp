@@ -1,5 +1,6 @@
-// dump_logits MODEL TOKENS_FILE OUT [exact|high|fast] [f32|f16] [native|reference]: log-probabilities of every
-// position as float32 [tokens, vocab], for tools/oracle/compare_kl.py. TOKENS_FILE holds ids apart by blanks.
+// dump_logits MODEL TOKENS_FILE OUT [exact|high|fast] [f32|f16] [native|reference]: log-probabilities of
+// every position as float32 [tokens, vocab], for tools/oracle/compare_kl.py. TOKENS_FILE holds ids apart by
+// blanks.
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -16,7 +17,9 @@ int run(int argc, char** argv) {
   if (argc < 4 || argc > 7)
     fail(ErrorKind::invalid_request, "usage: dump_logits MODEL TOKENS_FILE OUT [PRECISION] [KV] [MODE]");
   real::Setup setup;
-  const auto argument = [&](int i, const char* fallback) { return std::string(argc > i ? argv[i] : fallback); };
+  const auto argument = [&](int i, const char* fallback) {
+    return std::string(argc > i ? argv[i] : fallback);
+  };
   setup.precision = kernels::parse_precision(argument(4, "high"));
   setup.kv = argument(5, "f16") == "f32" ? mx::float32 : mx::float16;
   setup.mode = argument(6, "native") == "reference" ? KernelMode::reference : KernelMode::native;
@@ -32,7 +35,8 @@ int run(int argc, char** argv) {
   for (const auto& logits : loaded.logits(row, tokens, Wants::all)) {
     std::vector<float> values;
     for (const double x : real::log_probabilities(logits)) values.push_back(static_cast<float>(x));
-    out.write(reinterpret_cast<const char*>(values.data()), static_cast<std::streamsize>(values.size() * sizeof(float)));
+    out.write(reinterpret_cast<const char*>(values.data()),
+              static_cast<std::streamsize>(values.size() * sizeof(float)));
   }
   if (!out.flush()) fail(ErrorKind::internal, "{}: could not be written", argv[3]);
   return 0;

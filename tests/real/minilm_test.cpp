@@ -45,7 +45,8 @@ class MiniLm : public ::testing::TestWithParam<Setup> {
  protected:
   void SetUp() override {
     const auto found = find(kMiniLm);
-    if (!found) GTEST_SKIP() << "all-MiniLM-L6-v2 is not in the model store: tests/real/fetch.sh puts it there";
+    if (!found)
+      GTEST_SKIP() << "all-MiniLM-L6-v2 is not in the model store: tests/real/fetch.sh puts it there";
     path_ = *found;
   }
   std::filesystem::path path_;
@@ -73,7 +74,8 @@ TEST_P(MiniLm, vectors_are_sentence_transformers) {
     }
     first += rows[i].size();
   }
-  fmt::print("[ measured ] MiniLM {} {}: {:.1e}\n", GetParam().mode == KernelMode::native ? "native" : "reference",
+  fmt::print("[ measured ] MiniLM {} {}: {:.1e}\n",
+             GetParam().mode == KernelMode::native ? "native" : "reference",
              kernels::to_string(GetParam().precision), worst);
 }
 
@@ -82,8 +84,9 @@ INSTANTIATE_TEST_SUITE_P(Forms, MiniLm,
                                            Setup{.mode = KernelMode::reference}),
                          [](const auto& parameter) {
                            const Setup& setup = parameter.param;
-                           return setup.mode == KernelMode::reference ? std::string("reference")
-                                                                      : std::string(kernels::to_string(setup.precision));
+                           return setup.mode == KernelMode::reference
+                                      ? std::string("reference")
+                                      : std::string(kernels::to_string(setup.precision));
                          });
 
 TEST(MiniLmTokenizer, ids_are_the_reference_s) {

@@ -49,7 +49,8 @@ Loaded::Loaded(const fs::path& path, const Setup& setup)
   checkpoint_ = open_checkpoint(path);
   model_ = load_model(checkpoint_);
   if (!model_->info().encoder)
-    store_ = std::make_unique<StateStore>(model_->layout(), StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048});
+    store_ = std::make_unique<StateStore>(model_->layout(),
+                                          StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048});
 }
 
 Loaded::~Loaded() {
@@ -57,7 +58,8 @@ Loaded::~Loaded() {
   kernels::set_precision(precision_before_);
 }
 
-std::vector<std::vector<float>> Loaded::logits(RowState& row, const std::vector<int32_t>& tokens, Wants wants) {
+std::vector<std::vector<float>> Loaded::logits(RowState& row, const std::vector<int32_t>& tokens,
+                                               Wants wants) {
   Step step;
   step.add(&row, tokens, wants);
   step.seal();

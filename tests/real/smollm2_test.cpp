@@ -29,7 +29,8 @@ struct Difference {
 using Rows = std::vector<std::vector<float>>;
 
 /// Logits of the first `count` tokens of the prose, in one chunk.
-Rows prose_logits(const std::filesystem::path& path, const Setup& setup, const Json& reference, size_t count) {
+Rows prose_logits(const std::filesystem::path& path, const Setup& setup, const Json& reference,
+                  size_t count) {
   auto tokens = reference.at("tokens").get<std::vector<int32_t>>();
   tokens.resize(std::min(count, tokens.size()));
   Loaded loaded(path, setup);
@@ -85,17 +86,19 @@ TEST_F(SmolLm2, exact_within_2e_3_and_high_within_0_02) {
   const Json reference = fixture("smollm2_logprobs.json");
   const Rows exact = prose_logits(path_, {.precision = Precision::exact, .kv = mx::float32}, reference, 300);
   const auto found = compare(exact, reference);
-  fmt::print("[ measured ] SmolLM2 exact, f32 KV: {:.1e}, perplexity {:.4f}\n", found.largest, found.perplexity);
+  fmt::print("[ measured ] SmolLM2 exact, f32 KV: {:.1e}, perplexity {:.4f}\n", found.largest,
+             found.perplexity);
   EXPECT_GT(found.compared, 5000);
   EXPECT_LE(found.largest, 2e-3);
   EXPECT_NEAR(found.perplexity, reference.at("perplexity").get<double>(), 1e-2);
 
-  // The defaults. `exact` stands within 1e-4 of the reference: the divergence from it is that from the reference.
+  // The defaults. `exact` stands within 1e-4 of the reference: the divergence from it is that from the
+  // reference.
   const Rows high = prose_logits(path_, {.precision = Precision::high, .kv = mx::float16}, reference, 300);
   const auto default_found = compare(high, reference);
   const double divergence = mean_divergence(exact, high);
-  fmt::print("[ measured ] SmolLM2 high, f16 KV: {:.1e}, mean KL {:.1e}, perplexity {:.4f}\n", default_found.largest,
-             divergence, default_found.perplexity);
+  fmt::print("[ measured ] SmolLM2 high, f16 KV: {:.1e}, mean KL {:.1e}, perplexity {:.4f}\n",
+             default_found.largest, divergence, default_found.perplexity);
   EXPECT_LE(default_found.largest, 0.02);
   EXPECT_LE(divergence, 1e-6);
   EXPECT_NEAR(default_found.perplexity, reference.at("perplexity").get<double>(), 2e-2);
@@ -120,8 +123,8 @@ TEST_F(SmolLm2, fast_keeps_the_quality_of_eight_bit_activations) {
 TEST_F(SmolLm2, the_plain_graph_within_2e_3) {
   // MLX on a CPU is slow: twenty tokens.
   const Json reference = fixture("smollm2_logprobs.json");
-  const auto found =
-      compare(prose_logits(path_, {.mode = KernelMode::reference, .kv = mx::float32}, reference, 20), reference);
+  const auto found = compare(
+      prose_logits(path_, {.mode = KernelMode::reference, .kv = mx::float32}, reference, 20), reference);
   fmt::print("[ measured ] SmolLM2 reference kernels, f32 KV: {:.1e}\n", found.largest);
   EXPECT_GT(found.compared, 200);
   EXPECT_LE(found.largest, 2e-3);

@@ -2,8 +2,8 @@
 
 #include <cmath>
 
-#include "base/base64.h"
 #include "api/error.h"
+#include "base/base64.h"
 
 namespace mlxcel::openai {
 namespace {

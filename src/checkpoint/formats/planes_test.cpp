@@ -184,7 +184,8 @@ TEST(QuantMap, RefusesWhatCannotBe) {
 TEST(QuantMap, ForeignMethodsAreNotItsAffair) {
   for (const char* method : {"awq", "gptq", "fp8", "compressed-tensors"})
     EXPECT_TRUE(
-        map_of(fmt::format(R"({{"quantization_config": {{"quant_method": "{}", "bits": 4}}}})", method)).empty());
+        map_of(fmt::format(R"({{"quantization_config": {{"quant_method": "{}", "bits": 4}}}})", method))
+            .empty());
   // An MLX conversion keeps the block of its origin beside its own.
   EXPECT_FALSE(
       map_of(R"({"quantization": {"bits": 4}, "quantization_config": {"quant_method": "mxfp4"}})").empty());

@@ -28,7 +28,8 @@ class SafetensorsWriter {
   /// planes of one weight together; some tensors may then be unaligned, which readers copy.
   enum class Order { widest_first, as_given };
   SafetensorsWriter(const std::filesystem::path& path, std::vector<Tensor> tensors,
-                    const std::map<std::string, std::string>& metadata = {}, Order order = Order::widest_first);
+                    const std::map<std::string, std::string>& metadata = {},
+                    Order order = Order::widest_first);
   const std::vector<Tensor>& tensors() const { return tensors_; }
 
   /// The next bytes; a tensor may come in several calls, and one call may span tensors.

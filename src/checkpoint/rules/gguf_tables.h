@@ -26,7 +26,7 @@ std::span<const GgufArch> gguf_latent();         // deepseek2
 std::span<const GgufArch> gguf_scans();          // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
 std::span<const GgufArch> gguf_lfm2s();          // lfm2, lfm2moe
 std::span<const GgufArch> gguf_deltas();         // qwen3next, qwen35, qwen35moe
-std::span<const GgufArch> gguf_encoders();        // modern-bert
+std::span<const GgufArch> gguf_encoders();       // modern-bert
 std::span<const GgufArch> gguf_late_gemmas();    // gemma3n, gemma4
 
 }  // namespace mlxcel

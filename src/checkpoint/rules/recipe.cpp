@@ -128,12 +128,13 @@ class SpreadPiece final : public Recipe {
   array gathered(const array& plane) const {
     Shape shape = plane.shape();
     const size_t row = plane.nbytes() / static_cast<size_t>(std::max(shape[0], 1));
-    const size_t run = row * static_cast<size_t>(shape[0] / groups_), taken = row * static_cast<size_t>(count_);
+    const size_t run = row * static_cast<size_t>(shape[0] / groups_),
+                 taken = row * static_cast<size_t>(count_);
     shape[0] = count_ * groups_;
     array out = allocated(shape, plane.dtype());
     for (size_t g = 0; g < static_cast<size_t>(groups_); ++g)
-      std::memcpy(mutable_bytes(out) + g * taken, bytes_of(plane) + g * run + row * static_cast<size_t>(begin_),
-                  taken);
+      std::memcpy(mutable_bytes(out) + g * taken,
+                  bytes_of(plane) + g * run + row * static_cast<size_t>(begin_), taken);
     return out;
   }
 

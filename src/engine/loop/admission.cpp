@@ -110,8 +110,8 @@ void Loop::find_prefix(Sequence& s) {
       return;
     }
   const bool may = cache_ && s.request.cache_prompt && !s.wants_scores() && s.tokens.size() > 1;
-  auto hit = may ? cache_->find(cache_scope(s), s.tokens, static_cast<int>(s.tokens.size()) - 1)
-                 : std::nullopt;
+  auto hit =
+      may ? cache_->find(cache_scope(s), s.tokens, static_cast<int>(s.tokens.size()) - 1) : std::nullopt;
   if (!hit) {
     s.state.emplace(store_->make_row(s.prompt_tokens));
     return;

@@ -20,20 +20,20 @@ namespace mlxcel::testing {
 
 struct FakeControl {
   std::atomic<int> steps{0};
-  std::atomic<int> largest_step{0};          // tokens
+  std::atomic<int> largest_step{0};           // tokens
   std::atomic<int> largest_decoding_step{0};  // tokens of a step in which a row had decoded before
   std::atomic<int> most_rows{0};
-  std::atomic<int> step_ms{0};               // how long a step takes
-  std::atomic<bool> broken{false};           // every evaluation throws
+  std::atomic<int> step_ms{0};      // how long a step takes
+  std::atomic<bool> broken{false};  // every evaluation throws
 };
 
 class FakeModel final : public Model {
  public:
   static constexpr int kVocab = 97;
-  static constexpr int kNan = 90;     // a row whose last token is this gives NaN
-  static constexpr int kThrow = 91;   // a step with this token anywhere throws
+  static constexpr int kNan = 90;    // a row whose last token is this gives NaN
+  static constexpr int kThrow = 91;  // a step with this token anywhere throws
   static constexpr int kEos = 96;
-  static constexpr int kToEos = 95;   // is followed by kEos
+  static constexpr int kToEos = 95;  // is followed by kEos
 
   explicit FakeModel(std::shared_ptr<FakeControl> control, bool encoder = false, int window = 512)
       : control_(std::move(control)) {
@@ -77,7 +77,8 @@ class FakeModel final : public Model {
       for (int i = first; i < row.count; ++i) {
         const int token = step.token_ids()[static_cast<size_t>(row.first + i)];
         for (int c = 0; c < kVocab; ++c)
-          values.push_back(token == kNan ? std::numeric_limits<float>::quiet_NaN() : logit(token, row.position + i, c));
+          values.push_back(token == kNan ? std::numeric_limits<float>::quiet_NaN()
+                                         : logit(token, row.position + i, c));
       }
     }
     return array(values.begin(), {static_cast<int>(step.wanted().size()), kVocab}, mx::float32);
@@ -108,12 +109,15 @@ class FakeModel final : public Model {
     raise(control_->largest_step, step.count());
     raise(control_->most_rows, static_cast<int>(step.rows().size()));
     for (const StepRow& row : step.rows())
-      if (const auto asked = answered_.find(row.state); asked != answered_.end() && asked->second == row.position)
+      if (const auto asked = answered_.find(row.state);
+          asked != answered_.end() && asked->second == row.position)
         raise(control_->largest_decoding_step, step.count());
     // A row that goes on with its prompt is a new one, perhaps where an earlier one lay.
     for (const StepRow& row : step.rows()) {
-      if (row.wants == Wants::none) answered_.erase(row.state);
-      else answered_[row.state] = row.position + row.count;
+      if (row.wants == Wants::none)
+        answered_.erase(row.state);
+      else
+        answered_[row.state] = row.position + row.count;
     }
     if (control_->step_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(control_->step_ms));
     if (control_->broken) throw std::runtime_error("device lost");

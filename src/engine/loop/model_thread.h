@@ -1,7 +1,7 @@
 // The one thread that owns MLX in this process: every model is loaded, run and let go here (docs/adr/0002).
 // Engines are its guests; it gives each a turn in order, and sleeps when none has work.
-// Owner: the process. Started by the first engine and never ended: MLX keeps a worker for every thread that ever
-// had a stream, so a thread for each engine would pile them up. It sleeps where no engine is left.
+// Owner: the process. Started by the first engine and never ended: MLX keeps a worker for every thread that
+// ever had a stream, so a thread for each engine would pile them up. It sleeps where no engine is left.
 #pragma once
 
 #include <condition_variable>

@@ -20,7 +20,8 @@ class Pace {
     const double rate = tokens / step_ms;
     // Down at once, up by halves: one slow step is a gap already seen, one fast one may be luck.
     rate_ = rate_ == 0.0 || rate < rate_ ? rate : rate_ + 0.5 * (rate - rate_);
-    budget_ = static_cast<int>(std::clamp(rate_ * gap_ms_, static_cast<double>(kLeast), static_cast<double>(kMost)));
+    budget_ = static_cast<int>(
+        std::clamp(rate_ * gap_ms_, static_cast<double>(kLeast), static_cast<double>(kMost)));
   }
   int budget() const { return budget_; }
 

@@ -51,8 +51,12 @@ inline void v_store_f16(uint16_t* p, Vec x) {
 }
 inline void v_store_bf16(uint16_t* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bf16_of(x)); }
 
-inline Part row_max(const Vec* s) { return _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3])); }
-inline Part row_sum(const Vec* s) { return _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3])); }
+inline Part row_max(const Vec* s) {
+  return _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3]));
+}
+inline Part row_sum(const Vec* s) {
+  return _mm256_add_ps(_mm256_add_ps(s[0], s[1]), _mm256_add_ps(s[2], s[3]));
+}
 
 #include "kernels/isa/attention_body.h"
 

@@ -11,20 +11,20 @@ enum class PageType { f32, f16, bf16 };
 
 /// One row of the step: `count` queries at positions position, position + 1, …
 struct AttentionRow {
-  int first = 0;     // its first token in the step
+  int first = 0;  // its first token in the step
   int count = 0;
   int position = 0;  // of that token: keys 0 .. position - 1 lie in pages already
   int table = 0;     // where its page numbers begin in `pages`
 };
 
 struct AttentionCall {
-  const float* q;      // [tokens, heads, key_dim]
-  const float* k;      // [tokens, kv_heads, key_dim]
-  const float* v;      // [tokens, kv_heads, value_dim]
+  const float* q;                          // [tokens, heads, key_dim]
+  const float* k;                          // [tokens, kv_heads, key_dim]
+  const float* v;                          // [tokens, kv_heads, value_dim]
   ptrdiff_t q_stride, k_stride, v_stride;  // floats from token to token
-  const float* sinks;  // [heads] or null
-  float* out;          // [tokens, heads * value_dim]
-  char* pages;         // head 0 of page 0
+  const float* sinks;                      // [heads] or null
+  float* out;                              // [tokens, heads * value_dim]
+  char* pages;                             // head 0 of page 0
   size_t page_bytes, head_bytes, value_offset;
   PageType type;
   int heads, kv_heads, key_dim, value_dim;

@@ -51,7 +51,8 @@ inline Part part_zero() { return _mm256_setzero_ps(); }
 inline void across_max(const Part* p, float* out) {
   __m256 h[4];
   for (int i = 0; i < 4; ++i)
-    h[i] = _mm256_max_ps(_mm256_permute2f128_ps(p[i], p[i + 4], 0x20), _mm256_permute2f128_ps(p[i], p[i + 4], 0x31));
+    h[i] = _mm256_max_ps(_mm256_permute2f128_ps(p[i], p[i + 4], 0x20),
+                         _mm256_permute2f128_ps(p[i], p[i + 4], 0x31));
   const __m256 a = _mm256_max_ps(_mm256_shuffle_ps(h[0], h[1], 0x44), _mm256_shuffle_ps(h[0], h[1], 0xEE));
   const __m256 b = _mm256_max_ps(_mm256_shuffle_ps(h[2], h[3], 0x44), _mm256_shuffle_ps(h[2], h[3], 0xEE));
   _mm256_storeu_ps(out, _mm256_max_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xDD)));
@@ -60,7 +61,8 @@ inline void across_max(const Part* p, float* out) {
 inline void across_sum(const Part* p, float* out) {
   __m256 h[4];
   for (int i = 0; i < 4; ++i)
-    h[i] = _mm256_add_ps(_mm256_permute2f128_ps(p[i], p[i + 4], 0x20), _mm256_permute2f128_ps(p[i], p[i + 4], 0x31));
+    h[i] = _mm256_add_ps(_mm256_permute2f128_ps(p[i], p[i + 4], 0x20),
+                         _mm256_permute2f128_ps(p[i], p[i + 4], 0x31));
   const __m256 a = _mm256_add_ps(_mm256_shuffle_ps(h[0], h[1], 0x44), _mm256_shuffle_ps(h[0], h[1], 0xEE));
   const __m256 b = _mm256_add_ps(_mm256_shuffle_ps(h[2], h[3], 0x44), _mm256_shuffle_ps(h[2], h[3], 0xEE));
   _mm256_storeu_ps(out, _mm256_add_ps(_mm256_shuffle_ps(a, b, 0x88), _mm256_shuffle_ps(a, b, 0xDD)));

@@ -105,8 +105,9 @@ TEST(EmulatedAvx512, AgreesWithTheGenericBodies) {
 }
 
 TEST(EmulatedAvx512, FloatFormatsAgreeWithTheGenericBodies) {
-  for (const QuantFormat& format : {QuantFormat{QuantMode::mxfp4, 4, 32}, QuantFormat{QuantMode::nvfp4, 4, 16},
-                                    QuantFormat{QuantMode::mxfp8, 8, 32}}) {
+  for (const QuantFormat& format :
+       {QuantFormat{QuantMode::mxfp4, 4, 32}, QuantFormat{QuantMode::nvfp4, 4, 16},
+        QuantFormat{QuantMode::mxfp8, 8, 32}}) {
     const auto v = random_values(37 * 128, 8);
     auto planes = mx::quantize(array(v.begin(), {37, 128}, mx::float32), format.group_size, format.bits,
                                to_string(format.mode));
@@ -117,9 +118,11 @@ TEST(EmulatedAvx512, FloatFormatsAgreeWithTheGenericBodies) {
     EXPECT_TRUE(mx::array_equal(kernels::unpack(wide)[0].data, w.data).item<bool>());
     const auto x = random_values(20 * 128, 9);
     for (const Precision precision : {Precision::high, Precision::fast, Precision::exact}) {
-      const auto whole = product(wide, x.data(), 20, precision), other = product(narrow, x.data(), 20, precision);
+      const auto whole = product(wide, x.data(), 20, precision),
+                 other = product(narrow, x.data(), 20, precision);
       for (size_t i = 0; i < whole.size(); ++i)
-        ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i]))) << to_string(format.mode) << " " << i;
+        ASSERT_NEAR(whole[i], other[i], 1e-4f * (1 + std::abs(other[i])))
+            << to_string(format.mode) << " " << i;
       for (const int tokens : {1, 5, 8}) {
         const auto part = product(wide, x.data() + 128, tokens, precision);
         ASSERT_EQ(std::memcmp(part.data(), whole.data() + 37, part.size() * 4), 0);

@@ -329,8 +329,7 @@ MLXCEL_INLINE I code_pair(const uint8_t* words) {
     constexpr int kLow = kCode == kCode2 || kCode == kCode3 ? 2 : 4;
     constexpr int kHigh = kCode == kCode3 || kCode == kCode5 ? 1 : kCode == kCode6 ? 2 : 0;
     I v = pair_bits<kLow, kIndex>(words);
-    if constexpr (kHigh > 0)
-      v = add_i(v, shift_left<kLow>(pair_bits<kHigh, kIndex>(words + kLow * kVector)));
+    if constexpr (kHigh > 0) v = add_i(v, shift_left<kLow>(pair_bits<kHigh, kIndex>(words + kLow * kVector)));
     if constexpr (kCode == kFloat4) v = twice_e2m1(v);
     return v;
   }
@@ -340,7 +339,8 @@ MLXCEL_INLINE I code_pair(const uint8_t* words) {
 template <CodeKind kCode, int kIndex, int kLast, class Step>
 MLXCEL_INLINE void each_pair(const uint8_t* words, const Step& step) {
   if constexpr (kIndex < kLast) {
-    step(kIndex, code_pair<kCode, kIndex>(words), code_pair<kCode, kIndex>(words + words_of(kCode) * kVector));
+    step(kIndex, code_pair<kCode, kIndex>(words),
+         code_pair<kCode, kIndex>(words + words_of(kCode) * kVector));
     each_pair<kCode, kIndex + 1, kLast>(words, step);
   }
 }
@@ -668,8 +668,7 @@ void spread(const CodeLayout& layout, const uint8_t* block, int first, int last,
 }
 
 void expand(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch) {
-  by_code(layout.code,
-          [&]<CodeKind kCode>() { expand_chunks<kCode>(layout, block, first, last, scratch); });
+  by_code(layout.code, [&]<CodeKind kCode>() { expand_chunks<kCode>(layout, block, first, last, scratch); });
 }
 
 template <bool kBytes, bool kHalves>

@@ -14,12 +14,16 @@ void conv(const mlxcel::kernels::ConvRow& r, int block) {
   const size_t channels = static_cast<size_t>(r.channels);
   float taps[kMostTaps][kConvBlock];  // the block's weights, tap by tap
   for (int c = 0; c < width; ++c)
-    for (int k = 0; k < r.taps; ++k) taps[k][c] = r.weight[static_cast<size_t>(first + c) * static_cast<size_t>(r.taps) + static_cast<size_t>(k)];
+    for (int k = 0; k < r.taps; ++k)
+      taps[k][c] =
+          r.weight[static_cast<size_t>(first + c) * static_cast<size_t>(r.taps) + static_cast<size_t>(k)];
 
   const int held = r.taps - 1;
   // The input at `t` tokens after the row's first; before it, what the state holds.
   const auto input = [&](int t) {
-    return (t < 0 ? r.before + static_cast<size_t>(t + held) * channels : r.x + static_cast<size_t>(t) * channels) + first;
+    return (t < 0 ? r.before + static_cast<size_t>(t + held) * channels
+                  : r.x + static_cast<size_t>(t) * channels) +
+           first;
   };
   for (int t = 0; t < r.count; ++t) {
     const float* from[kMostTaps];
@@ -39,8 +43,8 @@ void conv(const mlxcel::kernels::ConvRow& r, int block) {
 
 /// kRows rows of a head's state, one token further; y of each.
 template <int kRows>
-MLXCEL_INLINE void scan_rows(const float* before, float* after, const float* b, const float* c, const float* x, F decay,
-                             float dt, float d, int states, float* y) {
+MLXCEL_INLINE void scan_rows(const float* before, float* after, const float* b, const float* c,
+                             const float* x, F decay, float dt, float d, int states, float* y) {
   const size_t stride = static_cast<size_t>(states);
   F sums[kRows], drive[kRows];
   for (int p = 0; p < kRows; ++p) {
@@ -85,9 +89,11 @@ void scan(const mlxcel::kernels::ScanRow& r, int head) {
     float* y = r.out + (t * heads + h) * dim;
     size_t p = 0;
     for (; p + 4 <= dim; p += 4)
-      scan_rows<4>(before + p * states, after + p * states, b, c, x + p, decay, dt, r.d[h], r.state_dim, y + p);
+      scan_rows<4>(before + p * states, after + p * states, b, c, x + p, decay, dt, r.d[h], r.state_dim,
+                   y + p);
     for (; p < dim; ++p)
-      scan_rows<1>(before + p * states, after + p * states, b, c, x + p, decay, dt, r.d[h], r.state_dim, y + p);
+      scan_rows<1>(before + p * states, after + p * states, b, c, x + p, decay, dt, r.d[h], r.state_dim,
+                   y + p);
     before = after;
   }
   if (r.count == 0) memcpy(after, before, dim * states * sizeof(float));
@@ -98,7 +104,8 @@ void selective(const mlxcel::kernels::SelectiveRow& r, int block) {
   const size_t channels = static_cast<size_t>(r.channels), states = static_cast<size_t>(r.state_dim);
   const size_t first = static_cast<size_t>(block) * kConvBlock;
   const size_t last = channels - first < kConvBlock ? channels : first + kConvBlock;
-  if (r.count == 0) memcpy(r.after + first * states, r.before + first * states, (last - first) * states * sizeof(float));
+  if (r.count == 0)
+    memcpy(r.after + first * states, r.before + first * states, (last - first) * states * sizeof(float));
   for (size_t t = 0; t < static_cast<size_t>(r.count); ++t) {
     const float* const held = t == 0 ? r.before : r.after;
     const float *b = r.b + t * states, *c = r.c + t * states;
@@ -131,7 +138,8 @@ MLXCEL_INLINE void delta_rows(const float* before, float* after, const float* de
     const int left = columns - n < kLanes ? columns - n : kLanes;
     const F by = load_part(read + n, left);
     for (int p = 0; p < kRows; ++p)
-      totals[p] = fma(load_part(before + static_cast<size_t>(p) * stride + static_cast<size_t>(n), left), by, totals[p]);
+      totals[p] = fma(load_part(before + static_cast<size_t>(p) * stride + static_cast<size_t>(n), left), by,
+                      totals[p]);
   }
   F change[kRows], fresh[kRows];
   for (int p = 0; p < kRows; ++p) {
@@ -165,11 +173,11 @@ void delta(const mlxcel::kernels::DeltaRow& r, int head) {
     float* y = r.out + (t * heads + h) * dim;
     size_t p = 0;
     for (; p + 4 <= dim; p += 4)
-      delta_rows<4>(before + p * columns, after + p * columns, r.decay + at, r.read + at, r.write + at, r.key + at,
-                    r.query + at, v + p, r.key_dim, y + p);
+      delta_rows<4>(before + p * columns, after + p * columns, r.decay + at, r.read + at, r.write + at,
+                    r.key + at, r.query + at, v + p, r.key_dim, y + p);
     for (; p < dim; ++p)
-      delta_rows<1>(before + p * columns, after + p * columns, r.decay + at, r.read + at, r.write + at, r.key + at,
-                    r.query + at, v + p, r.key_dim, y + p);
+      delta_rows<1>(before + p * columns, after + p * columns, r.decay + at, r.read + at, r.write + at,
+                    r.key + at, r.query + at, v + p, r.key_dim, y + p);
     before = after;
   }
 }

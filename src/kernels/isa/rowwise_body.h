@@ -88,7 +88,8 @@ void rope(const float* x, const float* cosines, const float* sines, int heads, i
         store_part(out + half + i, add(mul(b, c), mul(a, s)), n);
       }
     }
-    if (out != x) memcpy(out + 2 * half, x + 2 * half, sizeof(float) * static_cast<size_t>(head_dim - 2 * half));
+    if (out != x)
+      memcpy(out + 2 * half, x + 2 * half, sizeof(float) * static_cast<size_t>(head_dim - 2 * half));
   }
 }
 

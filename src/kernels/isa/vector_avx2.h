@@ -66,8 +66,8 @@ MLXCEL_INLINE I load_u8(const void* p) {
 }
 /// Pairs of e2m1 codes in the low bits of int16 to twice their values.
 MLXCEL_INLINE I twice_e2m1(I codes) {
-  const __m256i table = _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13, 14, 15,
-                                         16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
+  const __m256i table = _mm256_setr_epi8(12, 13, 14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0, 12, 13,
+                                         14, 15, 16, 18, 20, 24, 12, 11, 10, 9, 8, 6, 4, 0);
   // A high byte of zero looks up 12 too.
   return _mm256_sub_epi16(_mm256_shuffle_epi8(table, codes), _mm256_set1_epi16(12 * 256 + 12));
 }

@@ -1,5 +1,5 @@
-// Swiss Apertus: Llama with normed q and k and an ungated MLP whose activation, xIELU, has two learned scalars.
-// Reference: transformers ApertusForCausalLM.
+// Swiss Apertus: Llama with normed q and k and an ungated MLP whose activation, xIELU, has two learned
+// scalars. Reference: transformers ApertusForCausalLM.
 #include <cmath>
 
 #include "models/kit.h"
@@ -54,11 +54,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_apertus() {
-  return {.model_types = {"apertus"},
-          .gguf = {"apertus"},
-          .reference = "transformers ApertusForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "apertus", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"apertus"},
+      .gguf = {"apertus"},
+      .reference = "transformers ApertusForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "apertus", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "xielu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
               "rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,

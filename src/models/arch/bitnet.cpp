@@ -1,5 +1,5 @@
-// BitNet b1.58: Llama with a norm before each output projection and a gated squared ReLU. Reference: transformers
-// BitNetForCausalLM.
+// BitNet b1.58: Llama with a norm before each output projection and a gated squared ReLU. Reference:
+// transformers BitNetForCausalLM.
 #include "models/kit.h"
 
 namespace mlxcel {

@@ -16,10 +16,11 @@ Decoder build(const Config& c, const Weights& w) {
   if (c.get("use_qk_norm", false))
     qk_norm = {.eps = eps, .kind = HeadNormOptions::Kind::layer, .over = HeadNormOptions::Over::each_head};
   auto model = standard_decoder(w, d, norm, {.tie = tied(c, true)}, [&](int, const Weights& layer) {
-    return Parallel{.norm = norm(layer, "input_layernorm"),
-                    .mixer = Attention(layer / "self_attn", d,
-                                       {.rope = rope, .qk_norm = qk_norm, .qkv_bias = bias, .out_bias = bias}),
-                    .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
+    return Parallel{
+        .norm = norm(layer, "input_layernorm"),
+        .mixer = Attention(layer / "self_attn", d,
+                           {.rope = rope, .qk_norm = qk_norm, .qkv_bias = bias, .out_bias = bias}),
+        .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
   });
   model.logit_scale(factor(c, "logit_scale", 0.0625f));
   return model;

@@ -30,11 +30,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_cohere2() {
-  return {.model_types = {"cohere2"},
-          .gguf = {"cohere2"},
-          .reference = "transformers Cohere2ForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "cohere2", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"cohere2"},
+      .gguf = {"cohere2"},
+      .reference = "transformers Cohere2ForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "cohere2", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "layer_norm_eps": 1e-5, "rope_theta": 10000.0,
               "sliding_window": 8, "sliding_window_pattern": 3, "attention_bias": true, "logit_scale": 0.5,

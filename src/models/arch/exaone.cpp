@@ -10,15 +10,18 @@ Decoder build(const Config& c, const Weights& w) {
   const auto norm = rms_norms(d.hidden, epsilon(c, "layer_norm_epsilon", 1e-5f));
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
   const auto activation = activation_from(c, "activation_function", "silu");
-  const Bias attention_bias = bias_if(c.get("attention_bias", false)), mlp_bias = bias_if(c.get("mlp_bias", false));
+  const Bias attention_bias = bias_if(c.get("attention_bias", false)),
+             mlp_bias = bias_if(c.get("mlp_bias", false));
   const auto rope = Rope::from(c, d);
   return standard_decoder(w, d, norm, {.tie = tied(c, true)}, [&](int, const Weights& layer) {
     return PreNorm{
         .mixer_norm = norm(layer, "input_layernorm"),
-        .mixer = Attention(layer / "self_attn", d,
-                           {.rope = rope, .qkv_bias = attention_bias, .out_bias = attention_bias, .out = "out_proj"}),
+        .mixer = Attention(
+            layer / "self_attn", d,
+            {.rope = rope, .qkv_bias = attention_bias, .out_bias = attention_bias, .out = "out_proj"}),
         .ffn_norm = norm(layer, "post_attention_layernorm"),
-        .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, mlp_bias, {"c_fc_0", "c_fc_1", "c_proj"})};
+        .ffn =
+            GatedMlp(layer / "mlp", d.hidden, width, activation, mlp_bias, {"c_fc_0", "c_fc_1", "c_proj"})};
   });
 }
 

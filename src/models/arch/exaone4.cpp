@@ -12,8 +12,8 @@ bool slides(const Config& c, int layer) {
     return (layer + 1) % c.integer("sliding_window_pattern", 1, kMaxLayers, 4) != 0;
   const auto pattern = c.get<std::string>("sliding_window_pattern");
   if (pattern.empty() || pattern.find_first_not_of("LG") != std::string::npos)
-    fail(ErrorKind::bad_checkpoint, "{}: sliding_window_pattern: expected letters L and G, found \"{}\"", c.where(),
-         pattern);
+    fail(ErrorKind::bad_checkpoint, "{}: sliding_window_pattern: expected letters L and G, found \"{}\"",
+         c.where(), pattern);
   return pattern[static_cast<size_t>(layer) % pattern.size()] == 'L';
 }
 
@@ -40,11 +40,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_exaone4() {
-  return {.model_types = {"exaone4"},
-          .gguf = {"exaone4"},
-          .reference = "transformers Exaone4ForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "exaone4", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"exaone4"},
+      .gguf = {"exaone4"},
+      .reference = "transformers Exaone4ForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "exaone4", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
               "sliding_window": 8, "sliding_window_pattern": "LLG", "tie_word_embeddings": false})"};

@@ -18,10 +18,11 @@ Decoder build(const Config& c, const Weights& w) {
   const auto rope = Rope::from(c, d);
   const StandardOptions options{.tie = tied(c, true), .embedding_scale = root_of_width(w, d.hidden)};
   return standard_decoder(w, d, norm, options, [&](int, const Weights& layer) {
-    return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
-                   .mixer = Attention(layer / "self_attn", d, {.rope = rope, .qkv_bias = bias, .out_bias = bias}),
-                   .ffn_norm = norm(layer, "post_attention_layernorm"),
-                   .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, Bias::none)};
+    return PreNorm{
+        .mixer_norm = norm(layer, "input_layernorm"),
+        .mixer = Attention(layer / "self_attn", d, {.rope = rope, .qkv_bias = bias, .out_bias = bias}),
+        .ffn_norm = norm(layer, "post_attention_layernorm"),
+        .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, Bias::none)};
   });
 }
 

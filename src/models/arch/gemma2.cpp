@@ -42,12 +42,11 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_gemma2() {
-  return {
-      .model_types = {"gemma2"},
-      .gguf = {"gemma2"},
-      .reference = "transformers Gemma2ForCausalLM",
-      .build = build,
-      .tiny = R"({"model_type": "gemma2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+  return {.model_types = {"gemma2"},
+          .gguf = {"gemma2"},
+          .reference = "transformers Gemma2ForCausalLM",
+          .build = build,
+          .tiny = R"({"model_type": "gemma2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_activation": "gelu_pytorch_tanh", "max_position_embeddings": 512, "rms_norm_eps": 1e-6,
               "rope_theta": 10000.0, "query_pre_attn_scalar": 24, "sliding_window": 8,

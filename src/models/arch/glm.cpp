@@ -12,10 +12,11 @@ Decoder build(const Config& c, const Weights& w) {
   const auto rope = Rope::from(c, d, {.part = 0.5f, .interleaved = true});
   const Bias bias = c.get("attention_bias", true) ? Bias::required : Bias::none;
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
-    return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
-                   .mixer = Attention(layer / "self_attn", d, {.rope = rope, .qkv_bias = bias, .out_bias = Bias::none}),
-                   .ffn_norm = norm(layer, "post_attention_layernorm"),
-                   .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
+    return PreNorm{
+        .mixer_norm = norm(layer, "input_layernorm"),
+        .mixer = Attention(layer / "self_attn", d, {.rope = rope, .qkv_bias = bias, .out_bias = Bias::none}),
+        .ffn_norm = norm(layer, "post_attention_layernorm"),
+        .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
   });
 }
 

@@ -9,7 +9,8 @@ Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c, {.kv_heads = 20, .head_dim = 128});
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-8f));
   const auto rope = Rope::from(c, d, {.theta = 100000.0f, .interleaved = true});
-  const Bias attention_bias = bias_if(c.get("attention_bias", false)), mlp_bias = bias_if(c.get("mlp_bias", false));
+  const Bias attention_bias = bias_if(c.get("attention_bias", false)),
+             mlp_bias = bias_if(c.get("mlp_bias", false));
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
     return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
                    .mixer = Attention(layer / "self_attn", d,

@@ -29,18 +29,20 @@ std::vector<Rule> rules(const Config& c, const Source&) {
           rename("*.feed_forward.w1.*", "*.feed_forward.gate_proj.*"),
           rename("*.feed_forward.w3.*", "*.feed_forward.up_proj.*"),
           rename("*.feed_forward.w2.*", "*.feed_forward.down_proj.*"),
-          split("*.wqkv.*", {"*.q_proj.*", "*.k_proj.*", "*.v_proj.*"}, {d.heads * d.head_dim, kv, kv}, d.kv_heads)};
+          split("*.wqkv.*", {"*.q_proj.*", "*.k_proj.*", "*.v_proj.*"}, {d.heads * d.head_dim, kv, kv},
+                d.kv_heads)};
 }
 
 }  // namespace
 
 Arch arch_internlm2() {
-  return {.model_types = {"internlm2"},
-          .gguf = {"internlm2"},
-          .reference = "mlx-lm internlm2",
-          .build = build,
-          .weights = rules,
-          .tiny = R"({"model_type": "internlm2", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"internlm2"},
+      .gguf = {"internlm2"},
+      .reference = "mlx-lm internlm2",
+      .build = build,
+      .weights = rules,
+      .tiny = R"({"model_type": "internlm2", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "rope_scaling": {"type": "linear", "factor": 2.0}, "bias": true, "tie_word_embeddings": false})"};

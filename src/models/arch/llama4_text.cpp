@@ -1,5 +1,5 @@
-// Llama 4 without experts: rotated layers see their own chunk only and norm q and k without weights; the others
-// see everything and sharpen their queries by position. Reference: transformers Llama4ForCausalLM.
+// Llama 4 without experts: rotated layers see their own chunk only and norm q and k without weights; the
+// others see everything and sharpen their queries by position. Reference: transformers Llama4ForCausalLM.
 #include "models/kit.h"
 
 namespace mlxcel {
@@ -13,8 +13,8 @@ void refuse_experts(const Config& c, int layers) {
   // mlx-lm's dense checkpoints name neither a list nor experts.
   const bool by_step = !listed && c.has("num_local_experts") && step > 0 && step <= layers;
   if (!sparse.empty() || by_step)
-    fail(ErrorKind::unsupported, "{}: llama4_text with experts (moe_layers) is not supported under this model_type",
-         c.where());
+    fail(ErrorKind::unsupported,
+         "{}: llama4_text with experts (moe_layers) is not supported under this model_type", c.where());
 }
 
 Decoder build(const Config& c, const Weights& w) {
@@ -26,7 +26,8 @@ Decoder build(const Config& c, const Weights& w) {
   const auto activation = activation_from(c, "hidden_act", "silu");
   const Bias bias = bias_if(c.get("attention_bias", false));
   const auto rotated = rotated_layers(c, d.layers, 4);
-  const int chunk = c.is_null("attention_chunk_size") ? 0 : c.integer("attention_chunk_size", 1, kMaxPositions, 8192);
+  const int chunk =
+      c.is_null("attention_chunk_size") ? 0 : c.integer("attention_chunk_size", 1, kMaxPositions, 8192);
   const auto rope = Rope::from(c, d, {.theta = 500000.0f, .interleaved = true});
   std::optional<QueryTemperature> temperature;
   if (c.get("attn_temperature_tuning", true))

@@ -1,5 +1,5 @@
-// MiniCPM 1 and 2: Llama with scaled embeddings, residual branches and logits. Reference: mlx-lm minicpm; a tied
-// head is scaled too, as the publisher has it.
+// MiniCPM 1 and 2: Llama with scaled embeddings, residual branches and logits. Reference: mlx-lm minicpm; a
+// tied head is scaled too, as the publisher has it.
 #include <cmath>
 
 #include "models/kit.h"
@@ -22,18 +22,20 @@ Decoder build(const Config& c, const Weights& w) {
                    .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none),
                    .scale = branches};
   });
-  model.logit_scale(static_cast<float>(c.integer("dim_model_base", 1, kMaxWidth)) / static_cast<float>(d.hidden));
+  model.logit_scale(static_cast<float>(c.integer("dim_model_base", 1, kMaxWidth)) /
+                    static_cast<float>(d.hidden));
   return model;
 }
 
 }  // namespace
 
 Arch arch_minicpm() {
-  return {.model_types = {"minicpm"},
-          .gguf = {"minicpm"},
-          .reference = "mlx-lm minicpm",
-          .build = build,
-          .tiny = R"({"model_type": "minicpm", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"minicpm"},
+      .gguf = {"minicpm"},
+      .reference = "mlx-lm minicpm",
+      .build = build,
+      .tiny = R"({"model_type": "minicpm", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "dim_model_base": 64, "scale_depth": 0.7, "scale_emb": 3.0, "tie_word_embeddings": true})"};

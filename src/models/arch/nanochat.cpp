@@ -9,7 +9,9 @@ namespace {
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const NormMaker norm = [eps](const Weights&, std::string_view) { return Norm(RmsNorm{.weight = {}, .eps = eps}); };
+  const NormMaker norm = [eps](const Weights&, std::string_view) {
+    return Norm(RmsNorm{.weight = {}, .eps = eps});
+  };
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
   const auto activation = activation_from(c, "hidden_act", "relu2");
   const Bias bias = bias_if(c.get("attention_bias", false));
@@ -33,17 +35,18 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_nanochat() {
-  return {.model_types = {"nanochat"},
-          .reference = "transformers NanoChatForCausalLM",
-          .build = build,
-          .weights = {rename("transformer.wte.*", "model.embed_tokens.*"),
-                      rename("transformer.h.#.attn.c_q.*", "model.layers.#.self_attn.q_proj.*"),
-                      rename("transformer.h.#.attn.c_k.*", "model.layers.#.self_attn.k_proj.*"),
-                      rename("transformer.h.#.attn.c_v.*", "model.layers.#.self_attn.v_proj.*"),
-                      rename("transformer.h.#.attn.c_proj.*", "model.layers.#.self_attn.o_proj.*"),
-                      rename("transformer.h.#.mlp.c_fc.*", "model.layers.#.mlp.fc1.*"),
-                      rename("transformer.h.#.mlp.c_proj.*", "model.layers.#.mlp.fc2.*")},
-          .tiny = R"({"model_type": "nanochat", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"nanochat"},
+      .reference = "transformers NanoChatForCausalLM",
+      .build = build,
+      .weights = {rename("transformer.wte.*", "model.embed_tokens.*"),
+                  rename("transformer.h.#.attn.c_q.*", "model.layers.#.self_attn.q_proj.*"),
+                  rename("transformer.h.#.attn.c_k.*", "model.layers.#.self_attn.k_proj.*"),
+                  rename("transformer.h.#.attn.c_v.*", "model.layers.#.self_attn.v_proj.*"),
+                  rename("transformer.h.#.attn.c_proj.*", "model.layers.#.self_attn.o_proj.*"),
+                  rename("transformer.h.#.mlp.c_fc.*", "model.layers.#.mlp.fc1.*"),
+                  rename("transformer.h.#.mlp.c_proj.*", "model.layers.#.mlp.fc2.*")},
+      .tiny = R"({"model_type": "nanochat", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "relu2",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-2, "rope_theta": 10000.0,
               "final_logit_softcapping": 3.0, "attention_bias": true, "tie_word_embeddings": false})"};

@@ -11,7 +11,8 @@ Decoder build(const Config& c, const Weights& w) {
   const auto norm = layer_norms(d.hidden, epsilon(c, "norm_eps", 1e-5f));
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
   const auto activation = activation_from(c, "hidden_act", "relu2");
-  const Bias attention_bias = bias_if(c.get("attention_bias", false)), mlp_bias = bias_if(c.get("mlp_bias", false));
+  const Bias attention_bias = bias_if(c.get("attention_bias", false)),
+             mlp_bias = bias_if(c.get("mlp_bias", false));
   const auto rope = Rope::from(c, d, {.part = 0.5f});
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
     return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
@@ -25,12 +26,13 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_nemotron() {
-  return {.model_types = {"nemotron"},
-          .gguf = {"nemotron"},
-          .reference = "transformers NemotronForCausalLM",
-          .build = build,
-          .weights = {add_constant("*norm.weight", 1.0f)},
-          .tiny = R"({"model_type": "nemotron", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
+  return {
+      .model_types = {"nemotron"},
+      .gguf = {"nemotron"},
+      .reference = "transformers NemotronForCausalLM",
+      .build = build,
+      .weights = {add_constant("*norm.weight", 1.0f)},
+      .tiny = R"({"model_type": "nemotron", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "relu2", "max_position_embeddings": 512, "norm_eps": 1e-5, "rope_theta": 10000.0,
               "partial_rotary_factor": 0.5, "attention_bias": true, "mlp_bias": true,

@@ -43,26 +43,28 @@ Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
   const auto activation = activation_from(c, "hidden_act", "silu");
-  const Bias attention_bias = bias_if(c.get("attention_bias", false)), mlp_bias = bias_if(c.get("mlp_bias", false));
+  const Bias attention_bias = bias_if(c.get("attention_bias", false)),
+             mlp_bias = bias_if(c.get("mlp_bias", false));
   const auto rope = Rope::from(c, d, {.theta = 500000.0f});
   const auto blocks = c.children("block_configs");
   if (static_cast<int>(blocks.size()) != d.layers)
-    fail(ErrorKind::bad_checkpoint, "{}: block_configs: expected {} (num_hidden_layers), found {}", c.where(), d.layers,
-         blocks.size());
+    fail(ErrorKind::bad_checkpoint, "{}: block_configs: expected {} (num_hidden_layers), found {}", c.where(),
+         d.layers, blocks.size());
 
   const auto attention = [&](const Config& own, const Weights& scope) -> Mixer {
     if (own.get("replace_with_linear", false))
       return OneLinear{scope.linear("linear", d.hidden, d.hidden, attention_bias)};
     const int group = own.integer("n_heads_in_group", 1, d.heads);
     if (d.heads % group != 0)
-      fail(ErrorKind::bad_checkpoint, "{}: n_heads_in_group {}: expected a divisor of {} heads", own.where(), group,
-           d.heads);
+      fail(ErrorKind::bad_checkpoint, "{}: n_heads_in_group {}: expected a divisor of {} heads", own.where(),
+           group, d.heads);
     Dims dims = d;
     dims.kv_heads = d.heads / group;
     return Attention(scope, dims, {.rope = rope, .qkv_bias = attention_bias, .out_bias = attention_bias});
   };
   const auto feed_forward = [&](const Config& own, const Weights& scope) -> Mixer {
-    if (own.get("replace_with_linear", false)) return OneLinear{scope.linear("linear", d.hidden, d.hidden, mlp_bias)};
+    if (own.get("replace_with_linear", false))
+      return OneLinear{scope.linear("linear", d.hidden, d.hidden, mlp_bias)};
     return AsMixer{GatedMlp(scope, d.hidden, width_of(own, d.hidden), activation, mlp_bias)};
   };
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int i, const Weights& layer) {
@@ -80,11 +82,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_nemotron_nas() {
-  return {.model_types = {"nemotron-nas"},
-          .gguf = {"deci"},
-          .reference = "mlx-lm nemotron-nas",
-          .build = build,
-          .tiny = R"({"model_type": "nemotron-nas", "vocab_size": 256, "hidden_size": 192, "num_hidden_layers": 4,
+  return {
+      .model_types = {"nemotron-nas"},
+      .gguf = {"deci"},
+      .reference = "mlx-lm nemotron-nas",
+      .build = build,
+      .tiny = R"({"model_type": "nemotron-nas", "vocab_size": 256, "hidden_size": 192, "num_hidden_layers": 4,
               "num_attention_heads": 6, "hidden_act": "silu", "max_position_embeddings": 512,
               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "attention_bias": true, "mlp_bias": true,
               "tie_word_embeddings": false,

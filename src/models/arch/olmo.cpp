@@ -34,8 +34,7 @@ void refuse_others(const Config& c) {
       fail(ErrorKind::unsupported, "{}: {}: expected {}, found {}", c.where(), key, only, found);
   };
   const auto flag = [&](const char* key, bool only) {
-    if (c.get(key, only) != only)
-      fail(ErrorKind::unsupported, "{}: {}: expected {}", c.where(), key, only);
+    if (c.get(key, only) != only) fail(ErrorKind::unsupported, "{}: {}: expected {}", c.where(), key, only);
   };
   word("activation_type", "swiglu");
   word("layer_norm_type", "default");
@@ -66,12 +65,11 @@ Decoder build(const Config& c, const Weights& w) {
   const auto rope = Rope::from(c, d);
   const StandardOptions options{.tie = original ? tie_if(c.get("weight_tying", true)) : tied(c, false)};
   return standard_decoder(w, d, norm, options, [&](int, const Weights& layer) {
-    return PreNorm{
-        .mixer_norm = norm(layer, ""),
-        .mixer = Attention(layer / "self_attn", d,
-                           {.rope = rope, .clip = clip, .qkv_bias = bias, .out_bias = bias}),
-        .ffn_norm = norm(layer, ""),
-        .ffn = GatedMlp(layer / "mlp", d.hidden, width(c, d.hidden), activation, Bias::none)};
+    return PreNorm{.mixer_norm = norm(layer, ""),
+                   .mixer = Attention(layer / "self_attn", d,
+                                      {.rope = rope, .clip = clip, .qkv_bias = bias, .out_bias = bias}),
+                   .ffn_norm = norm(layer, ""),
+                   .ffn = GatedMlp(layer / "mlp", d.hidden, width(c, d.hidden), activation, Bias::none)};
   });
 }
 

@@ -13,14 +13,15 @@ Decoder build(const Config& c, const Weights& w) {
   const Bias bias = bias_if(c.get("attention_bias", false));
   const auto rope = Rope::from(c, d);
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
-    return NormAfter{.mixer = Attention(layer / "self_attn", d,
-                                        {.rope = rope,
-                                         .qk_norm = HeadNormOptions{.eps = eps, .over = HeadNormOptions::Over::width},
-                                         .qkv_bias = bias,
-                                         .out_bias = bias}),
-                     .after_mixer = norm(layer, "post_attention_layernorm"),
-                     .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none),
-                     .after_ffn = norm(layer, "post_feedforward_layernorm")};
+    return NormAfter{
+        .mixer = Attention(layer / "self_attn", d,
+                           {.rope = rope,
+                            .qk_norm = HeadNormOptions{.eps = eps, .over = HeadNormOptions::Over::width},
+                            .qkv_bias = bias,
+                            .out_bias = bias}),
+        .after_mixer = norm(layer, "post_attention_layernorm"),
+        .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none),
+        .after_ffn = norm(layer, "post_feedforward_layernorm")};
   });
 }
 

@@ -9,7 +9,8 @@ namespace {
 Rope rope_of(const Config& c, const Dims& d, bool sliding) {
   if (sliding && c.child("rope_parameters").empty())  // an older config scales full layers only
     return Rope::plain(d.head_dim, c.get("rope_theta", 500000.0f));
-  return Rope::from(c, d, {.theta = 500000.0f, .layer_type = sliding ? "sliding_attention" : "full_attention"});
+  return Rope::from(c, d,
+                    {.theta = 500000.0f, .layer_type = sliding ? "sliding_attention" : "full_attention"});
 }
 
 Decoder build(const Config& c, const Weights& w) {
@@ -21,15 +22,16 @@ Decoder build(const Config& c, const Weights& w) {
                                     [](int i) { return (i + 1) % 4 != 0; });
   const auto full = rope_of(c, d, false), local = rope_of(c, d, true);
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int i, const Weights& layer) {
-    return NormAfter{.mixer = Attention(layer / "self_attn", d,
-                                        {.rope = plan.sliding(i) ? local : full,
-                                         .qk_norm = HeadNormOptions{.eps = eps, .over = HeadNormOptions::Over::width},
-                                         .window = plan.window(i),
-                                         .qkv_bias = bias,
-                                         .out_bias = bias}),
-                     .after_mixer = norm(layer, "post_attention_layernorm"),
-                     .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none),
-                     .after_ffn = norm(layer, "post_feedforward_layernorm")};
+    return NormAfter{
+        .mixer = Attention(layer / "self_attn", d,
+                           {.rope = plan.sliding(i) ? local : full,
+                            .qk_norm = HeadNormOptions{.eps = eps, .over = HeadNormOptions::Over::width},
+                            .window = plan.window(i),
+                            .qkv_bias = bias,
+                            .out_bias = bias}),
+        .after_mixer = norm(layer, "post_attention_layernorm"),
+        .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none),
+        .after_ffn = norm(layer, "post_feedforward_layernorm")};
   });
 }
 

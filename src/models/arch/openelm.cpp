@@ -18,8 +18,8 @@ template <class T>
 std::vector<T> one_a_layer(const Config& c, const char* key, int layers) {
   auto list = c.get<std::vector<T>>(key);
   if (static_cast<int>(list.size()) != layers)
-    fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} numbers (num_transformer_layers), found {}", c.where(), key,
-         layers, list.size());
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} numbers (num_transformer_layers), found {}",
+         c.where(), key, layers, list.size());
   return list;
 }
 
@@ -32,7 +32,8 @@ Decoder build(const Config& c, const Weights& w) {
   d.max_positions = c.integer("max_context_length", 0, kMaxPositions, 2048);
   if (!c.get("ffn_with_glu", true))
     fail(ErrorKind::unsupported, "{}: ffn_with_glu false: no published OpenELM has it", c.where());
-  const auto heads = one_a_layer<int>(c, "num_query_heads", d.layers), kv = one_a_layer<int>(c, "num_kv_heads", d.layers);
+  const auto heads = one_a_layer<int>(c, "num_query_heads", d.layers),
+             kv = one_a_layer<int>(c, "num_kv_heads", d.layers);
   const auto widths = one_a_layer<float>(c, "ffn_multipliers", d.layers);
   const int divisor = c.integer("ffn_dim_divisor", 1, 65536);
   const auto activation = activation_from(c, "activation_fn_name", "silu");
@@ -51,30 +52,32 @@ Decoder build(const Config& c, const Weights& w) {
     own.heads = heads[at];
     own.kv_heads = kv[at];
     if (own.kv_heads < 1 || own.heads < 1 || own.heads > kMaxHeads || own.heads % own.kv_heads != 0)
-      fail(ErrorKind::bad_checkpoint, "{}: layer {}: {} query heads over {} kv heads", c.where(), i, own.heads,
-           own.kv_heads);
+      fail(ErrorKind::bad_checkpoint, "{}: layer {}: {} query heads over {} kv heads", c.where(), i,
+           own.heads, own.kv_heads);
     const double wanted = static_cast<double>(widths[at]) * d.hidden;
     if (!(wanted > 0 && wanted < kMaxWidth))
-      fail(ErrorKind::bad_checkpoint, "{}: ffn_multipliers: {} at layer {} is out of bounds", c.where(), widths[at], i);
+      fail(ErrorKind::bad_checkpoint, "{}: ffn_multipliers: {} at layer {} is out of bounds", c.where(),
+           widths[at], i);
     return PreNorm{.mixer_norm = norm(layer, "attn_norm"),
                    .mixer = Attention(layer / "attn", own, attention),
                    .ffn_norm = norm(layer, "ffn_norm"),
-                   .ffn = GatedMlp(layer / "ffn", d.hidden, rounded_to(wanted, divisor), activation, Bias::none,
-                                   {"gate_proj", "up_proj", "proj_2"})};
+                   .ffn = GatedMlp(layer / "ffn", d.hidden, rounded_to(wanted, divisor), activation,
+                                   Bias::none, {"gate_proj", "up_proj", "proj_2"})};
   });
 }
 
 }  // namespace
 
 Arch arch_openelm() {
-  return {.model_types = {"openelm"},
-          .gguf = {"openelm"},
-          .reference = "mlx-lm openelm",
-          .build = build,
-          .weights = {rename("transformer.token_embeddings.*", "model.embed_tokens.*"),
-                      rename("transformer.*", "model.*"),
-                      split("*.proj_1.weight", {"*.gate_proj.weight", "*.up_proj.weight"})},
-          .tiny = R"({"model_type": "openelm", "vocab_size": 256, "model_dim": 64, "num_transformer_layers": 3,
+  return {
+      .model_types = {"openelm"},
+      .gguf = {"openelm"},
+      .reference = "mlx-lm openelm",
+      .build = build,
+      .weights = {rename("transformer.token_embeddings.*", "model.embed_tokens.*"),
+                  rename("transformer.*", "model.*"),
+                  split("*.proj_1.weight", {"*.gate_proj.weight", "*.up_proj.weight"})},
+      .tiny = R"({"model_type": "openelm", "vocab_size": 256, "model_dim": 64, "num_transformer_layers": 3,
               "head_dim": 32, "max_context_length": 512, "num_query_heads": [6, 4, 8], "num_kv_heads": [3, 2, 2],
               "ffn_multipliers": [1.0, 2.1, 2.9], "ffn_dim_divisor": 64, "activation_fn_name": "swish",
               "rms_norm_eps": 1e-6, "rope_freq_constant": 10000, "normalize_qk_projections": true,

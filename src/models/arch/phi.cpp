@@ -18,8 +18,9 @@ Decoder build(const Config& c, const Weights& w) {
   return standard_decoder(w, d, norm, options, [&](int, const Weights& layer) {
     return Parallel{
         .norm = norm(layer, "input_layernorm"),
-        .mixer = Attention(layer / "self_attn", d,
-                           {.rope = rope, .qkv_bias = Bias::required, .out_bias = Bias::required, .out = "dense"}),
+        .mixer =
+            Attention(layer / "self_attn", d,
+                      {.rope = rope, .qkv_bias = Bias::required, .out_bias = Bias::required, .out = "dense"}),
         .ffn = Mlp(layer / "mlp", "fc1", "fc2", d.hidden, width, activation, Bias::required)};
   });
 }

@@ -1,5 +1,5 @@
-// Phi-3, Phi-3.5-mini and Phi-4: q, k, v and gate, up each in one matrix; longrope, whose factors depend on the
-// prompt's length. Reference: transformers Phi3ForCausalLM.
+// Phi-3, Phi-3.5-mini and Phi-4: q, k, v and gate, up each in one matrix; longrope, whose factors depend on
+// the prompt's length. Reference: transformers Phi3ForCausalLM.
 #include "models/kit.h"
 
 namespace mlxcel {

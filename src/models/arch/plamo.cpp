@@ -10,17 +10,17 @@ Decoder build(const Config& c, const Weights& w) {
   auto d = Dims::from(c);
   const int shared = c.integer("n_shared_head", 1, kMaxHeads, 8);
   if (d.heads % shared != 0)
-    fail(ErrorKind::unsupported, "{}: num_attention_heads {}: expected a multiple of n_shared_head {}", c.where(),
-         d.heads, shared);
+    fail(ErrorKind::unsupported, "{}: num_attention_heads {}: expected a multiple of n_shared_head {}",
+         c.where(), d.heads, shared);
   d.kv_heads = d.heads / shared;
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-6f));
   const auto rope = Rope::from(c, d);
   return standard_decoder(w, d, norm, {}, [&](int, const Weights& layer) {
-    return Parallel{.norm = norm(layer, "norm"),
-                    .mixer = Attention(
-                        layer / "self_attn", d,
-                        {.rope = rope, .tiled = true, .qkv_bias = Bias::none, .out_bias = Bias::none}),
-                    .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
+    return Parallel{
+        .norm = norm(layer, "norm"),
+        .mixer = Attention(layer / "self_attn", d,
+                           {.rope = rope, .tiled = true, .qkv_bias = Bias::none, .out_bias = Bias::none}),
+        .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
   });
 }
 

@@ -37,13 +37,14 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_qwen() {
-  return {.model_types = {"qwen"},
-          .gguf = {"qwen"},
-          .reference = "mlx-lm qwen",
-          .build = build,
-          .weights = {rename("transformer.wte.*", "model.embed_tokens.*"), rename("transformer.ln_f.*", "model.norm.*"),
-                      rename("transformer.h.*", "model.layers.*")},
-          .tiny = R"({"model_type": "qwen", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 256,
+  return {
+      .model_types = {"qwen"},
+      .gguf = {"qwen"},
+      .reference = "mlx-lm qwen",
+      .build = build,
+      .weights = {rename("transformer.wte.*", "model.embed_tokens.*"),
+                  rename("transformer.ln_f.*", "model.norm.*"), rename("transformer.h.*", "model.layers.*")},
+      .tiny = R"({"model_type": "qwen", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 256,
               "num_hidden_layers": 3, "num_attention_heads": 6, "kv_channels": 32,
               "max_position_embeddings": 512, "layer_norm_epsilon": 1e-6, "rotary_emb_base": 10000,
               "no_bias": false})"};

@@ -1,4 +1,5 @@
-// Qwen 1.5, 2 and 2.5 dense decoders, and MiMo 7B, whose next-token layers are left out. Reference: transformers Qwen2ForCausalLM.
+// Qwen 1.5, 2 and 2.5 dense decoders, and MiMo 7B, whose next-token layers are left out. Reference:
+// transformers Qwen2ForCausalLM.
 #include "models/kit.h"
 
 namespace mlxcel {

@@ -26,11 +26,12 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_starcoder2() {
-  return {.model_types = {"starcoder2"},
-          .gguf = {"starcoder2"},
-          .reference = "transformers Starcoder2ForCausalLM",
-          .build = build,
-          .tiny = R"({"model_type": "starcoder2", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"starcoder2"},
+      .gguf = {"starcoder2"},
+      .reference = "transformers Starcoder2ForCausalLM",
+      .build = build,
+      .tiny = R"({"model_type": "starcoder2", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2,
               "hidden_act": "gelu_pytorch_tanh", "max_position_embeddings": 512, "norm_epsilon": 1e-5,
               "rope_theta": 10000.0, "sliding_window": 8, "use_bias": true, "tie_word_embeddings": true})"};

@@ -9,7 +9,8 @@ Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
   const auto rope = Rope::from(c, d);
-  const Bias attention_bias = bias_if(c.get("attention_bias", false)), mlp_bias = bias_if(c.get("mlp_bias", false));
+  const Bias attention_bias = bias_if(c.get("attention_bias", false)),
+             mlp_bias = bias_if(c.get("mlp_bias", false));
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
     return PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
                    .mixer = Attention(layer / "self_attn", d,
@@ -22,10 +23,11 @@ Decoder build(const Config& c, const Weights& w) {
 }  // namespace
 
 Arch arch_telechat3() {
-  return {.model_types = {"telechat3"},
-          .reference = "mlx-lm telechat3",
-          .build = build,
-          .tiny = R"({"model_type": "telechat3", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+  return {
+      .model_types = {"telechat3"},
+      .reference = "mlx-lm telechat3",
+      .build = build,
+      .tiny = R"({"model_type": "telechat3", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,
               "rope_scaling": {"type": "telechat3-yarn", "factor": 4.0, "original_max_position_embeddings": 16},
