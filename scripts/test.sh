@@ -44,8 +44,14 @@ gtest_programs() {
   done
 }
 
-step "checking includes against src/LAYERS"
-if python3 scripts/check_layers.py; then echo '[1,0,0]' >"$out/totals.json"; else echo '[0,1,0]' >"$out/totals.json"; status=1; fi
+step "checking includes against src/LAYERS, and the format of the sources"
+passed=0 failed=0 skipped=0
+if python3 scripts/check_layers.py; then passed=$((passed + 1)); else failed=$((failed + 1)); fi
+code=0
+scripts/format.sh --check || code=$?
+case $code in 0) passed=$((passed + 1)) ;; 3) skipped=$((skipped + 1)) ;; *) failed=$((failed + 1)) ;; esac
+echo "[$passed,$failed,$skipped]" >"$out/totals.json"
+[ $failed -eq 0 ] || status=1
 
 step "building the release (cold: about 8 minutes on two cores)"
 scripts/build.sh release

@@ -9,6 +9,7 @@
 #include "api/json_node.h"
 #include "api/json_writer.h"
 #include "api/sse.h"
+#include "api/tools.h"
 #include "api/utf8.h"
 #include "base/base64.h"
 
@@ -207,6 +208,15 @@ TEST(ApiError, PrintsOpenAiShape) {
 }
 
 TEST(Sse, Frames) { EXPECT_EQ(sse_event("{}"), "data: {}\n\n"); }
+
+TEST(Tools, ArgumentsThatWereCutAreClosed) {
+  EXPECT_EQ(whole_arguments(R"({"a":1})"), R"({"a":1})");
+  EXPECT_EQ(whole_arguments(R"({"a":"x)"), R"({"a":"x"})");
+  EXPECT_EQ(whole_arguments(R"({"a":[1,{"b":"x")"), R"({"a":[1,{"b":"x"}]})");
+  EXPECT_EQ(whole_arguments(R"({"a":12)"), R"({"a":12})");
+  EXPECT_EQ(whole_arguments(""), "{}");
+  EXPECT_EQ(whole_arguments("oops"), "{}");
+}
 
 }  // namespace
 }  // namespace mlxcel

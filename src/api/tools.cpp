@@ -6,6 +6,7 @@
 
 #include "api/error.h"
 #include "api/json_writer.h"
+#include "text/reply/json_prefix.h"
 
 namespace mlxcel {
 namespace {
@@ -144,6 +145,17 @@ void settle_tools(ChatSpec& spec, const std::string& choice_path) {
   const auto items = JsonNode::parse(spec.tools_json).items();
   spec.tools_json = "[" + items.at(static_cast<size_t>(found - spec.tool_names.begin())).dump() + "]";
   spec.tool_names = {spec.named_tool};
+}
+
+std::string whole_arguments(const std::string& arguments) {
+  try {
+    JsonNode::parse(arguments);
+    return arguments;
+  } catch (const Error&) {
+    JsonPrefix json;
+    json.feed(arguments + " ");  // the blank ends a number
+    return json.broken() || json.begun_at() == std::string::npos ? "{}" : arguments + json.closers();
+  }
 }
 
 std::string with_tool_instruction(const std::string& messages_json, const std::string& tools_json) {

@@ -21,6 +21,9 @@ void settle_tools(ChatSpec& spec, const std::string& choice_path);
 std::string print_function_tool(const std::string& name, const std::optional<std::string>& description,
                                 const std::string& parameters_json);
 
+/// A call's arguments where an object must stand: those of an answer that was cut are closed.
+std::string whole_arguments(const std::string& arguments);
+
 /// For a template that knows no tools: the tools as an instruction in the first system message (else the last
 /// user message), calls in the history as <tool_call> text, results as <tool_response>. Both in Hermes' form.
 std::string with_tool_instruction(const std::string& messages_json, const std::string& tools_json);

@@ -13,7 +13,9 @@
 #include <sstream>
 #include <thread>
 
+#include "app/bench_kernels.h"
 #include "app/commands.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 #include "app/terminal.h"
 
@@ -227,17 +229,20 @@ std::vector<std::string> models_of(const std::string& list) {
 }  // namespace
 
 int bench_command(int argc, char** argv) {
-  ModelFlags model;
+  FlagState state;
+  ModelFlags& model = state.serve.model;
   std::vector<int> prompts{512}, generated{128}, batches{1}, depths{0}, chunks{2048};
   std::vector<std::string> pairs, modes{"fp16"};
   int repetitions = 5;
   double delay = 0;
   std::string format = "md";
+  std::string kernels;
   CLI::App app("Measure prompt and generation speed.", "mlxcel bench");
   configure(app,
             "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n"
             "  mlxcel bench -m model.gguf -n 64 -b 1,8,16 -o json\n"
-            "  mlxcel bench -m ./a,./b -p 0 -n 128 -d 0,2048,8192\n");
+            "  mlxcel bench -m ./a,./b -p 0 -n 128 -d 0,2048,8192\n"
+            "  mlxcel bench --kernels\n");
   add_source_flags(app, model, false);
   const auto list = [&](const char* names, auto& values, const char* about) {
     app.add_option(names, values, about)->delimiter(',')->take_all()->capture_default_str()->group("Tests");
@@ -255,6 +260,12 @@ int bench_command(int argc, char** argv) {
   app.add_option("-r,--repetitions", repetitions, "repetitions of each test")
       ->group("Tests")
       ->capture_default_str();
+  const auto* kernels_asked = app.add_option("--kernels", kernels,
+                                             "measure the packed products alone, beside a read loop and the "
+                                             "units' peak; FILTER: part of a name")
+                                  ->type_name("FILTER")
+                                  ->expected(0, 1)
+                                  ->group("Tests");
   app.add_option("--delay", delay, "seconds of rest before each repetition")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
@@ -266,18 +277,20 @@ int bench_command(int argc, char** argv) {
   app.add_option("-c,--ctx-size", model.context, "window; 0: what the tests need")
       ->type_name("N")
       ->group("Run time");
-  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
-      ->type_name("N")
-      ->group("Run time");
-  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")
-      ->type_name("P")
-      ->group("Run time");
-  app.add_flag("--no-warmup", model.no_warmup, "leave out the warm-up pass")->group("Run time");
+  SharedFlags shared(app, state);
+  shared.add(
+      "Run time",
+      {{"--threads"}, {"--cpu-precision"}, {"--no-warmup", "leave out the warm-up pass", "!--no-warmup"}});
   app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
   parse(app, argc, argv);
-  if (model.model.empty()) throw UsageError("bench: -m, --model is required");
   if (repetitions < 1 || repetitions > 1000)
     throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
+  if (kernels_asked->count() > 0) {
+    if (!model.model.empty()) throw UsageError("bench: --kernels measures no model; leave out -m");
+    engine_options(model);  // threads
+    return bench_kernels(repetitions, kernels, format);
+  }
+  if (model.model.empty()) throw UsageError("bench: -m, --model is required");
 
   std::vector<Test> tests;
   for (const int batch : positive(batches, "--batch", 1))

@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "engine/engine.h"
+#include "engine/front/prompt.h"
 #include "engine/generation.h"
 
 namespace mlxcel::app {
@@ -20,11 +21,18 @@ struct ChatMessage {
 struct TurnOptions {
   SamplingParams sampling;
   int max_tokens = -1;
+  bool ignore_eos = false;
   std::vector<std::string> stops;
   bool raw = false;                                   // --no-chat-template: the prompt as it is
   std::shared_ptr<const ChatTemplate> chat_template;  // instead of the model's
   std::string template_kwargs;                        // JSON object, or empty
+  std::shared_ptr<const Grammar> grammar;             // what the answer must look like
+  int thought_budget = -1;                            // tokens of a thought, then it is ended; -1: any number
+  std::string budget_message;                         // said before that end
 };
+
+/// What streams to the terminal: the answer, or (where the model marks it) what it thinks before.
+using OnPiece = std::function<void(const std::string& text, bool thought)>;
 
 class Conversation {
  public:
@@ -37,25 +45,28 @@ class Conversation {
   /// The last user message and what followed it go; false when there is none.
   bool undo();
 
-  /// Answers `user`, streaming text to `on_text`, and keeps both turns (what was shown of a stopped one).
-  TextEnd answer(const std::string& user, const std::function<void(const std::string&)>& on_text);
-  /// The whole text of the last answer.
+  /// Answers `user`, streaming pieces to `on_piece`, and keeps both turns (what was shown of a stopped one).
+  TextEnd answer(const std::string& user, const OnPiece& on_piece);
+  /// The whole text of the last answer, and what was thought before it.
   const std::string& last_text() const { return last_text_; }
+  const std::string& last_thought() const { return last_thought_; }
   /// The model's template is missing and turns are built as "User: …" lines.
   bool without_template() const;
 
  private:
-  std::vector<TokenId> prompt() const;
+  Prompt prompt() const;
+  TextEnd write(const Prompt& prompt, const OnPiece& on_piece);
   const ChatTemplate* chat_template() const;
 
   Engine& engine_;
   TurnOptions options_;
   std::vector<ChatMessage> messages_;
-  std::string raw_text_;
-  std::string last_text_;
+  std::string last_text_, last_thought_;
 };
 
 /// "[Generated N tokens in S s, R tok/s | prompt P tokens, C cached, Q tok/s | finish: REASON]"
 std::string statistics_line(const TextEnd& end);
+/// "[Prompt lookup] rounds=… proposed=… accepted=… acceptance_rate=… mean_accepted_len=…"
+std::string speculation_line(const TextEnd& end);
 
 }  // namespace mlxcel::app

@@ -107,10 +107,11 @@ int rm_command(int argc, char** argv) {
   parse(app, argc, argv);
   const Reference reference = repository(model, "rm");
   const auto root = store_root(folder_flag(models_dir));
+  const auto bytes = stored_bytes(reference, root);  // a model that is not there ends here
   if (!yes) {
     if (!stdin_is_terminal())
       throw UsageError(fmt::format("rm {}: not asked on a terminal; add --yes to delete", model));
-    fmt::print(stderr, "delete {} from {}? [y/N] ", model, root.string());
+    fmt::print(stderr, "delete {} ({}) from {}? [y/N] ", model, human_bytes(bytes), root.string());
     std::string answer;
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "Y" && answer != "yes") {

@@ -7,6 +7,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 
 namespace mlxcel::app {
@@ -40,7 +41,8 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
 }  // namespace
 
 int embed_command(int argc, char** argv) {
-  ModelFlags model;
+  FlagState state;
+  ModelFlags& model = state.serve.model;
   std::vector<std::string> texts;
   std::string file, instruction, pooling;
   int dimensions = 0, max_length = 0, batch = 0, normalize = 2;
@@ -71,9 +73,8 @@ int embed_command(int argc, char** argv) {
   app.add_option("--batch-size", batch, "texts evaluated together; 0: all")->type_name("N")->group("Vectors");
   app.add_flag("--json", json, "one object with embeddings, shapes, prompt_tokens, similarity")
       ->group("Output");
-  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
-      ->type_name("N");
-  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")->type_name("P");
+  SharedFlags shared(app, state);
+  shared.add("Run time", {{"--threads"}, {"--cpu-precision"}});
   parse(app, argc, argv);
   if (model.model.empty()) throw UsageError("embed: -m, --model is required");
   if (dimensions < 0) throw UsageError(fmt::format("--dimensions {}: expected 0 or more", dimensions));

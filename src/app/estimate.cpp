@@ -85,4 +85,20 @@ std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax
   return text;
 }
 
+void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows) {
+  const Checkpoint checkpoint = open_checkpoint(model);
+  const ModelPlan plan = plan_model(checkpoint.config, checkpoint.source);
+  const int own = plan.info.max_positions > 0 ? plan.info.max_positions : 4096;
+  const auto window = static_cast<std::uintmax_t>(flags.context > 0 ? flags.context : own);
+  const auto batch = static_cast<std::uintmax_t>(rows);
+  const Estimate e = estimate_memory(plan, checkpoint.config, kv_dtype(plan, flags.kv_cache_mode), window,
+                                     batch, static_cast<std::uintmax_t>(flags.prefill_chunk));
+  fmt::print(stderr, "{}", estimate_text(plan, e, window, batch));
+  if (!e.fits && !flags.force)
+    fail(ErrorKind::out_of_memory,
+         "{}: needs {}, {} are available; a smaller --ctx-size may fit, --force tries it "
+         "all the same",
+         model.filename().string(), human_bytes(e.total), human_bytes(e.budget));
+}
+
 }  // namespace mlxcel::app

@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <string>
 
+#include "app/options.h"
 #include "checkpoint/checkpoint.h"
 #include "models/model.h"
 
@@ -26,5 +27,10 @@ mx::Dtype kv_dtype(const ModelPlan& plan, const std::string& mode);
 /// The lines people read: weights, KV cache, activation, headroom, total, available.
 std::string estimate_text(const ModelPlan& plan, const Estimate& estimate, std::uintmax_t tokens,
                           std::uintmax_t batch);
+
+/// --estimate-memory: prints what `rows` sequences of this model would need; over budget is out_of_memory
+/// unless
+/// --force.
+void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows);
 
 }  // namespace mlxcel::app

@@ -4,15 +4,15 @@
 #include <mlx/version.h>
 
 #include <array>
-#include <charconv>
-#include <cmath>
 #include <csignal>
 #include <cstdio>
-#include <limits>
+#include <cstdlib>
+#include <map>
 #include <memory>
 #include <string_view>
 
 #include "app/download_bars.h"
+#include "app/flags/shared.h"
 #include "app/terminal.h"
 #include "base/file.h"
 #include "base/worker_pool.h"
@@ -30,31 +30,8 @@ int bounded(long long value, long long low, long long high, const char* flag) {
   return static_cast<int>(value);
 }
 
-void add_logit_bias(SamplingParams& params, const std::string& text) {
-  // ID(+/-)BIAS, as llama.cpp spells it: 15043+1, 15043-1.5, 15043-inf.
-  const auto sign = text.find_first_of("+-", 1);
-  int id = -1;
-  float bias = std::numeric_limits<float>::quiet_NaN();
-  if (sign != std::string::npos) {
-    const auto parsed = std::from_chars(text.data(), text.data() + sign, id);
-    if (parsed.ec != std::errc{} || parsed.ptr != text.data() + sign) id = -1;
-    const std::string number = text.substr(text[sign] == '+' ? sign + 1 : sign);
-    if (number == "-inf") {
-      bias = -std::numeric_limits<float>::infinity();
-    } else {
-      const auto end = number.data() + number.size();
-      const auto value = std::from_chars(number.data(), end, bias);
-      if (value.ec != std::errc{} || value.ptr != end || !std::isfinite(bias))
-        bias = std::numeric_limits<float>::quiet_NaN();
-    }
-  }
-  if (id < 0 || std::isnan(bias))
-    throw UsageError(
-        fmt::format("--logit-bias {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5", text));
-  params.logit_bias[id] = bias;
-}
-
 std::function<void(CLI::App&)> flag_sink;
+std::map<std::pair<const CLI::App*, std::string>, std::string> one_dash_spellings;
 
 /// Help in the manner of man pages: names, then what the value is; defaults and variables at the end.
 class HelpText final : public CLI::Formatter {
@@ -88,7 +65,8 @@ class HelpText final : public CLI::Formatter {
   std::string make_option_desc(const CLI::Option* option) const override {
     std::string text = option->get_description();
     if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
-    if (!option->get_envname().empty()) text += " [" + option->get_envname() + "]";
+    if (const Flag* row = shared_row(option))
+      for (const std::string& name : own_variables(*row)) text += " [" + name + "]";
     return text;
   }
 };
@@ -111,6 +89,8 @@ std::vector<std::string> long_spellings(const CLI::App& app, int argc, char** ar
     std::string word = argv[i];
     if (!value && !verbatim) {
       verbatim = word == "--";
+      if (const auto known = one_dash_spellings.find({&app, word}); known != one_dash_spellings.end())
+        word = known->second;
       for (const auto& [from, to] : kSpellings)
         if (word == from && app.get_option_no_throw(std::string(to))) word = to;
       const bool flag = word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos;
@@ -148,30 +128,6 @@ void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional) {
       ->group("Model");
 }
 
-void add_runtime_flags(CLI::App& app, ModelFlags& flags) {
-  app.add_option("-c,--ctx-size", flags.context, "context window in tokens; 0: the model's")
-      ->type_name("N")
-      ->group("Run time");
-  app.add_option("--kv-cache-mode", flags.kv_cache_mode,
-                 "how keys and values are kept: fp16, or f32 for tests")
-      ->type_name("MODE")
-      ->capture_default_str()
-      ->group("Run time");
-  app.add_option("-t,--threads", flags.threads, "worker threads; 0: the cores this process may use")
-      ->type_name("N")
-      ->group("Run time");
-  app.add_option("--cpu-precision", flags.cpu_precision,
-                 "high: answers of full precision (default); fast: 8-bit activations; exact: 32-bit")
-      ->type_name("P")
-      ->group("Run time");
-  app.add_option("--prefill-chunk-size", flags.prefill_chunk, "prompt tokens per pass; 0: one pass")
-      ->type_name("N")
-      ->capture_default_str()
-      ->group("Run time");
-  app.add_flag("--no-warmup", flags.no_warmup, "leave out the warm-up pass")->group("Run time");
-  app.add_flag("--quiet", flags.quiet, "no banner and no statistics")->group("Output");
-}
-
 Reference checked_reference(const ModelFlags& flags) {
   try {
     return parse_reference(flags.model);
@@ -207,7 +163,7 @@ std::filesystem::path resolve(const ModelFlags& flags) {
 
 CheckpointEdit surgery_edit(const ModelFlags& flags) {
   const char* variable = std::getenv("MLXCEL_SURGERY");
-  const bool from_variable = flags.surgery.empty() && variable && *variable;
+  const bool from_variable = variable && *variable && (flags.surgery.empty() || flags.surgery == variable);
   if (flags.surgery.empty() && !from_variable) return nullptr;
   try {
     return [surgery = read_surgery(from_variable ? variable : flags.surgery)](Checkpoint& checkpoint) {
@@ -221,6 +177,7 @@ CheckpointEdit surgery_edit(const ModelFlags& flags) {
 EngineOptions engine_options(const ModelFlags& flags) {
   EngineOptions options;
   surgery_edit(flags);  // a bad file ends here, before a model is touched
+  check(flags.rope);
   options.context = bounded(flags.context, 0, 1 << 24, "--ctx-size");
   options.prefill_chunk = bounded(flags.prefill_chunk, 0, 1 << 24, "--prefill-chunk-size");
   options.kv_cache_mode = flags.kv_cache_mode;
@@ -236,88 +193,17 @@ EngineOptions engine_options(const ModelFlags& flags) {
   return options;
 }
 
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options,
-                                    const CheckpointEdit& edit) {
-  checked_reference(flags);
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options) {
   const CheckpointEdit surgery = surgery_edit(flags);
-  options.model = resolve(flags);
+  if (options.model.empty()) options.model = resolve(flags);
   ProgressBar bar("loading");
   options.progress = [&](size_t done, size_t total) { bar.update(done, total); };
-  if (!surgery && !edit) return Engine::load(options);
-  Checkpoint checkpoint = open_checkpoint(options.model);
-  if (surgery) surgery(checkpoint);
-  if (edit) edit(checkpoint);
-  auto tokenizer = Tokenizer::load(checkpoint);
-  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  const auto make = [checkpoint, progress = options.progress] {
-    return load_model(checkpoint, LoadOptions{.progress = progress});
-  };
-  return Engine::with_model(make, std::move(tokenizer), std::move(chat_template), checkpoint, options);
-}
-
-void add_sampling_flags(CLI::App& app, SamplingFlags& flags) {
-  const char* group = "Sampling";
-  app.add_option("--temp,--temperature", flags.temperature,
-                 "0: greedy (default unless the checkpoint says otherwise)")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--top-k", flags.top_k, "keep the k likeliest tokens; 0: off")->type_name("N")->group(group);
-  app.add_option("--top-p", flags.top_p, "keep the likeliest tokens up to this probability; 1: off")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--min-p", flags.min_p, "drop tokens below this share of the best one; 0: off")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--repeat-penalty", flags.repeat_penalty, "divide the logits of recent tokens; 1: off")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--frequency-penalty", flags.frequency_penalty, "subtract per earlier use; 0: off")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--presence-penalty", flags.presence_penalty, "subtract once for any earlier use; 0: off")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--repeat-last-n", flags.repeat_last_n, "tokens the penalties look at; -1: all (default 64)")
-      ->type_name("N")
-      ->group(group);
-  app.add_option("--logit-bias", flags.logit_bias, "TOKEN_ID+BIAS or TOKEN_ID-BIAS; repeatable")
-      ->type_name("ID(+/-)BIAS")
-      ->group(group)
-      ->take_all();
-  app.add_flag("--ignore-eos", flags.ignore_eos, "go on past the end token")->group(group);
-  app.add_option("-s,--seed", flags.seed, "seed of the draws; unset or -1: random")
-      ->type_name("N")
-      ->group(group);
-}
-
-SamplingParams sampling_params(const SamplingFlags& flags, const Config& generation_config) {
-  SamplingParams params;
-  if (generation_config.get<bool>("do_sample", false)) {
-    params.temperature = generation_config.get<float>("temperature", 1.0f);
-    params.top_k = generation_config.integer("top_k", 0, 1 << 30, 50);
-    params.top_p = generation_config.get<float>("top_p", 1.0f);
-    params.min_p = generation_config.get<float>("min_p", 0.0f);
-  }
-  if (generation_config.has("repetition_penalty"))
-    params.repeat_penalty = generation_config.get<float>("repetition_penalty");
-  const auto take = [](auto& target, const auto& flag) {
-    if (flag) target = *flag;
-  };
-  take(params.temperature, flags.temperature);
-  take(params.top_k, flags.top_k);
-  take(params.top_p, flags.top_p);
-  take(params.min_p, flags.min_p);
-  take(params.repeat_penalty, flags.repeat_penalty);
-  take(params.frequency_penalty, flags.frequency_penalty);
-  take(params.presence_penalty, flags.presence_penalty);
-  take(params.repeat_last_n, flags.repeat_last_n);
-  if (flags.seed && *flags.seed != -1) {
-    if (*flags.seed < 0 || *flags.seed > 0xffffffffll)
-      throw UsageError(fmt::format("--seed {}: expected -1 to 4294967295", *flags.seed));
-    params.seed = static_cast<uint32_t>(*flags.seed);
-  }
-  for (const std::string& text : flags.logit_bias) add_logit_bias(params, text);
-  return params;
+  auto engine = Engine::load(options, [&](Checkpoint& checkpoint) {
+    if (surgery) surgery(checkpoint);
+    override_rope(checkpoint, flags.rope);
+  });
+  require_rotary(engine->checkpoint(), flags.rope);
+  return engine;
 }
 
 std::string device_label() {
@@ -350,6 +236,10 @@ std::string text_file(const std::string& path, const char* flag, size_t limit) {
   }
 }
 
+void one_dash_spelling(const CLI::App& app, const std::string& spelling, const std::string& flag) {
+  one_dash_spellings[{&app, spelling}] = flag;
+}
+
 FlagProbe::FlagProbe(std::function<void(CLI::App&)> sink) { flag_sink = std::move(sink); }
 FlagProbe::~FlagProbe() { flag_sink = nullptr; }
 
@@ -358,6 +248,9 @@ void parse(CLI::App& app, int argc, char** argv) {
     flag_sink(app);
     throw FlagProbe::Done{};
   }
+  // One value after each name: what follows is the next word's affair.
+  for (CLI::Option* option : app.get_options({}))
+    if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll) option->allow_extra_args(false);
   try {
     auto words = long_spellings(app, argc, argv);
     std::vector<char*> pointers{argv[0]};

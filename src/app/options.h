@@ -5,15 +5,13 @@
 #include <CLI/CLI.hpp>
 
 #include <functional>
-#include <optional>
 #include <stdexcept>
 #include <string>
 #include <vector>
 
-#include "checkpoint/config.h"
+#include "app/rope_flags.h"
 #include "engine/engine.h"
 #include "hub/store.h"
-#include "sample/sampler.h"
 
 namespace mlxcel::app {
 
@@ -37,15 +35,15 @@ struct ModelFlags {
   int threads = 0;
   std::string cpu_precision;
   int prefill_chunk = 2048;
+  RopeFlags rope;
   bool no_warmup = false;
   bool quiet = false;
+  bool estimate = false, force = false;  // the memory preflight; go on whatever it says
 };
 
 /// Where models come from: -m (positional too where `positional`), --models-dir, --revision, --hf-file,
 /// --offline, --hf-token.
 void add_source_flags(CLI::App& app, ModelFlags& flags, bool positional);
-/// How they run: window, KV mode, threads, precision, chunk size, warm-up.
-void add_runtime_flags(CLI::App& app, ModelFlags& flags);
 /// The reference checked for form only; a usage error never touches files of a model.
 Reference checked_reference(const ModelFlags& flags);
 /// The model's folder or file, downloaded where it is not here and that is allowed.
@@ -55,21 +53,9 @@ EngineOptions engine_options(const ModelFlags& flags);
 using CheckpointEdit = std::function<void(Checkpoint&)>;
 /// --surgery or MLXCEL_SURGERY, read and checked; null where there is none. UsageError for a bad file.
 CheckpointEdit surgery_edit(const ModelFlags& flags);
-/// Loads with a progress bar on a terminal; surgery first, then `edit`.
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options,
-                                    const CheckpointEdit& edit = nullptr);
-
-struct SamplingFlags {
-  std::optional<float> temperature, top_p, min_p, repeat_penalty, frequency_penalty, presence_penalty;
-  std::optional<int> top_k, repeat_last_n;
-  std::optional<long long> seed;
-  std::vector<std::string> logit_bias;
-  bool ignore_eos = false;
-};
-
-void add_sampling_flags(CLI::App& app, SamplingFlags& flags);
-/// The checkpoint's generation_config first, then the flags; greedy where neither says otherwise.
-SamplingParams sampling_params(const SamplingFlags& flags, const Config& generation_config);
+/// Loads with a progress bar on a terminal, surgery and overrides of positions applied. `options.model` may
+/// be the resolved path already.
+std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options);
 
 /// "cpu avx2, 2 threads, high".
 std::string device_label();
@@ -81,6 +67,8 @@ void configure(CLI::App& app, const std::string& examples);
 /// Parses; --help prints and throws CLI::CallForHelp upward. Other parse errors become UsageError.
 /// llama.cpp's spellings with one dash (-sys, -jf, -pg, …) are read where the subcommand has the long flag.
 void parse(CLI::App& app, int argc, char** argv);
+/// What parse() makes of `spelling`, a word with one dash and several letters: the long flag of `app`.
+void one_dash_spelling(const CLI::App& app, const std::string& spelling, const std::string& flag);
 /// A whole text file of at most `limit` bytes; UsageError naming the flag otherwise.
 std::string text_file(const std::string& path, const char* flag, size_t limit);
 /// While alive, parse() hands the subcommand's flags to `sink` and ends the subcommand (completions, man

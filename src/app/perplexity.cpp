@@ -10,6 +10,7 @@
 #include <nlohmann/json.hpp>
 
 #include "app/commands.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 #include "app/terminal.h"
 
@@ -117,7 +118,8 @@ Perplexity measure_perplexity(Engine& engine, const std::string& text, const Per
 }
 
 int perplexity_command(int argc, char** argv) {
-  ModelFlags model;
+  FlagState state;
+  ModelFlags& model = state.serve.model;
   PerplexityOptions options;
   std::string file;
   bool no_bos = false, json = false;
@@ -146,19 +148,8 @@ int perplexity_command(int argc, char** argv) {
       ->type_name("N")
       ->capture_default_str()
       ->group("Run time");
-  app.add_option("--kv-cache-mode", model.kv_cache_mode, "how keys and values are kept")
-      ->type_name("MODE")
-      ->capture_default_str()
-      ->group("Run time");
-  app.add_option("-t,--threads", model.threads, "worker threads; 0: the cores this process may use")
-      ->type_name("N")
-      ->group("Run time");
-  app.add_option("--cpu-precision", model.cpu_precision, "high, fast or exact")
-      ->type_name("P")
-      ->group("Run time");
-  app.add_option("--surgery", model.surgery, "edit weights while loading, by a YAML file")
-      ->type_name("FILE")
-      ->group("Run time");
+  SharedFlags shared(app, state);
+  shared.add("Run time", {{"--kv-cache-mode"}, {"--threads"}, {"--cpu-precision"}, {"--surgery"}});
   app.add_flag("--json", json, "one object: ppl, stderr, nll, tokens, chunks, ctx, stride, model")
       ->group("Output");
   parse(app, argc, argv);

@@ -27,7 +27,7 @@ std::string kv_advice(const ModelPlan& plan, int tokens) {
   if (plan.layout.kv().empty()) return "fp16 (the state is recurrent; there is nothing to compress)";
   bool latent = false, powers = true;
   for (const KvSpec& spec : plan.layout.kv()) {
-    latent |= spec.value_dim == 0;
+    latent |= spec.latent > 0;
     powers &= power_of_two(spec.key_dim);
   }
   if (tokens <= 4096) return fmt::format("fp16 ({} tokens are few)", tokens);

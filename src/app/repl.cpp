@@ -2,13 +2,14 @@
 
 #include <fmt/format.h>
 
+#include <charconv>
 #include <cstdio>
 #include <fstream>
 #include <nlohmann/json.hpp>
 #include <optional>
 
+#include "app/answer_printer.h"
 #include "app/line_editor.h"
-#include "app/markdown.h"
 #include "app/terminal.h"
 
 namespace mlxcel::app {
@@ -19,7 +20,7 @@ constexpr const char* kHelp =
     "  /clear                forget the conversation\n"
     "  /undo, /regen         drop the last turn; answer it again\n"
     "  /set system TEXT      change the system message\n"
-    "  /set KEY VALUE        temperature, top_k, top_p, min_p, repeat_penalty, seed, max_tokens\n"
+    "  /set KEY VALUE        any sampling flag (temperature, top_k, seed, …) or max_tokens\n"
     "  /show                 the system message and sampling values\n"
     "  /save FILE, /load FILE  the conversation as JSON\n"
     "  /image PATH, /audio PATH  attach to the next message (models that see or hear)\n"
@@ -28,10 +29,11 @@ constexpr const char* kHelp =
 
 class Repl {
  public:
-  Repl(Conversation& conversation, bool quiet) : conversation_(conversation), quiet_(quiet) {}
+  Repl(const Engine& engine, Conversation& conversation, GenerateFlags& flags)
+      : engine_(engine), conversation_(conversation), flags_(flags) {}
 
   int run() {
-    if (!quiet_) fmt::print(stderr, "type a message; /help lists the commands\n");
+    if (!flags_.model().quiet) fmt::print(stderr, "type a message; /help lists the commands\n");
     while (auto line = editor_.read(">>> ")) {
       std::string text = *line;
       if (text == "\"\"\"") {
@@ -62,50 +64,40 @@ class Repl {
   void answer(const std::string& text) {
     try {
       const Interrupt interrupt;
-      const bool colours = styled(stdout_is_terminal());
-      MarkdownPainter painter;
-      const auto print = [](const std::string& piece) {
-        std::fwrite(piece.data(), 1, piece.size(), stdout);
-        std::fflush(stdout);
-      };
+      AnswerPrinter printer(flags_.show_reasoning);
       const TextEnd end = conversation_.answer(
-          text, [&](const std::string& piece) { print(colours ? painter.push(piece) : piece); });
-      print(painter.finish() + "\n");
-      if (!quiet_) fmt::print(stderr, "{}\n", statistics_line(end));
+          text, [&](const std::string& piece, bool thought) { printer.print(piece, thought); });
+      printer.finish();
+      std::fputs("\n", stdout);
+      std::fflush(stdout);
+      if (!flags_.model().quiet) fmt::print(stderr, "{}\n", statistics_line(end));
     } catch (const Error& error) {
       fmt::print(stderr, "error: {}\n", error.what());
     }
   }
 
   void set(const std::string& key, const std::string& value) {
+    if (key == "system") return conversation_.set_system(value);
     TurnOptions& options = conversation_.options();
-    SamplingParams changed = options.sampling;
+    if (key == "max_tokens") {
+      const auto end = value.data() + value.size();
+      int n = 0;
+      const auto parsed = std::from_chars(value.data(), end, n);
+      if (parsed.ec != std::errc{} || parsed.ptr != end || n < -1)
+        return fmt::print(stderr, "/set {} {}: expected a number of at least -1\n", key, value);
+      options.max_tokens = n;
+      return;
+    }
+    const FlagState before = flags_.state;
     try {
-      size_t used = 0;
-      if (key == "system") return conversation_.set_system(value);
-      if (key == "temperature")
-        changed.temperature = std::stof(value, &used);
-      else if (key == "top_k")
-        changed.top_k = std::stoi(value, &used);
-      else if (key == "top_p")
-        changed.top_p = std::stof(value, &used);
-      else if (key == "min_p")
-        changed.min_p = std::stof(value, &used);
-      else if (key == "repeat_penalty")
-        changed.repeat_penalty = std::stof(value, &used);
-      else if (key == "seed")
-        changed.seed = static_cast<uint32_t>(std::stoul(value, &used));
-      else if (key == "max_tokens")
-        options.max_tokens = std::stoi(value, &used);
-      else
+      if (!set_sampling(flags_.state, key, value))
         return fmt::print(stderr, "/set {}: no such setting; /help lists them\n", key);
-      if (used != value.size()) throw std::invalid_argument(value);
-      validate(changed, 1 << 30);
-      options.sampling = changed;
-    } catch (const std::logic_error&) {
-      fmt::print(stderr, "/set {} {}: expected a number\n", key, value);
-    } catch (const Error& error) {
-      fmt::print(stderr, "/set {}: {}\n", key, error.what());
+      SamplingParams changed = sampling_params(flags_.state, engine_.checkpoint().generation_config);
+      validate(changed, engine_.info().vocab_size);
+      options.sampling = std::move(changed);
+    } catch (const std::exception& error) {
+      flags_.state = before;
+      fmt::print(stderr, "/set {} {}: {}\n", key, value, error.what());
     }
   }
 
@@ -198,13 +190,16 @@ class Repl {
     return true;
   }
 
+  const Engine& engine_;
   Conversation& conversation_;
-  bool quiet_;
+  GenerateFlags& flags_;
   LineEditor editor_;
 };
 
 }  // namespace
 
-int run_repl(Conversation& conversation, bool quiet) { return Repl(conversation, quiet).run(); }
+int run_repl(const Engine& engine, Conversation& conversation, GenerateFlags& flags) {
+  return Repl(engine, conversation, flags).run();
+}
 
 }  // namespace mlxcel::app

@@ -106,31 +106,6 @@ bool RopeFlags::any() const {
          yarn_attn_factor || yarn_beta_slow || yarn_beta_fast;
 }
 
-void add_rope_flags(CLI::App& app, RopeFlags& flags) {
-  const char* group = "Positions (RoPE)";
-  app.add_option("--rope-scaling", flags.scaling, "how positions are stretched (default: the model's)")
-      ->check(CLI::IsMember({"none", "linear", "yarn"}))
-      ->group(group);
-  app.add_option("--rope-scale", flags.scale, "by this factor")->type_name("F")->group(group);
-  app.add_option("--rope-freq-base", flags.freq_base, "base of the frequencies")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--rope-freq-scale", flags.freq_scale, "the same as --rope-scale 1/F")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--yarn-orig-ctx", flags.yarn_orig_ctx, "window the model was trained with; 0: the model's")
-      ->type_name("N")
-      ->group(group);
-  app.add_option("--yarn-ext-factor", flags.yarn_ext_factor, "share of extrapolation; -1: the model's")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--yarn-attn-factor", flags.yarn_attn_factor, "scale of the attention; -1: the model's")
-      ->type_name("F")
-      ->group(group);
-  app.add_option("--yarn-beta-slow", flags.yarn_beta_slow, "-1: the model's")->type_name("F")->group(group);
-  app.add_option("--yarn-beta-fast", flags.yarn_beta_fast, "-1: the model's")->type_name("F")->group(group);
-}
-
 void check(const RopeFlags& flags) {
   require_positive(flags.scale, "--rope-scale");
   require_positive(flags.freq_base, "--rope-freq-base");

@@ -3,8 +3,6 @@
 // unsupported where a model has no rotary positions.
 #pragma once
 
-#include <CLI/CLI.hpp>
-
 #include <optional>
 #include <string>
 
@@ -21,7 +19,6 @@ struct RopeFlags {
   bool any() const;
 };
 
-void add_rope_flags(CLI::App& app, RopeFlags& flags);
 /// What can be known without a model.
 void check(const RopeFlags& flags);
 void override_rope(Checkpoint& checkpoint, const RopeFlags& flags);

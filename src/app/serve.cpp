@@ -11,7 +11,10 @@
 #include <cstdlib>
 #include <memory>
 
+#include "app/estimate.h"
+#include "app/log_json.h"
 #include "app/notify.h"
+#include "app/serve_models.h"
 #include "app/serve_options.h"
 #include "base/log.h"
 #include "server/server.h"
@@ -46,8 +49,8 @@ log::Level level_of(const ServeFlags& flags) {
 void set_up_log(const ServeFlags& flags) {
   const std::string& path = flags.log_file;
   FILE* out = !flags.log_disable && !path.empty() ? open_log(path) : stdout;
-  log::set_sink([out](log::Level, std::string_view line) {
-    fmt::print(out, "{}\n", line);
+  log::set_sink([out, json = flags.log_json](log::Level level, std::string_view line) {
+    fmt::print(out, "{}\n", json ? json_log_line(log::to_string(level), line) : std::string(line));
     std::fflush(out);
   });
   const log::Level level = level_of(flags);
@@ -85,21 +88,61 @@ void warn_open(const ServeFlags& flags, const Banner& banner) {
   }
 }
 
-EngineOptions server_engine_options(const ServeFlags& flags) {
-  EngineOptions options = engine_options(flags.model);
-  options.parallel = flags.parallel;
-  options.max_queue = static_cast<size_t>(flags.max_queue);
-  options.max_token_gap_ms = flags.max_token_gap;
-  options.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
-  options.pooling = flags.pooling;
-  options.max_per_key = static_cast<size_t>(flags.max_per_key);
-  options.prompt_cache = flags.prompt_cache;
-  options.prompt_cache_bytes = flags.prompt_cache_bytes;
-  if (options.prompt_cache_bytes == 0 && flags.prompt_cache_mib > 0)
-    options.prompt_cache_bytes = static_cast<size_t>(flags.prompt_cache_mib) << 20;
-  options.prompt_lookup = flags.prompt_lookup;
-  options.draft_tokens = flags.draft_tokens;
-  return options;
+/// Lines about a model that has been loaded.
+void introduce(const Banner& banner, const ServeFlags& flags, const Engine& engine) {
+  const ModelInfo& info = engine.info();
+  for (const auto& warning : engine.warnings()) banner.line(fmt::format("warning: {}", warning));
+  banner.line(fmt::format("model: {} ({}, {}, {:.1f}M parameters)", flags.service.model_id, info.model_type,
+                          info.weights_label, static_cast<double>(info.parameters) / 1e6));
+  if (info.encoder) {
+    banner.line(fmt::format("embeddings: {} dimensions, up to {} tokens", info.hidden, engine.max_input()));
+    return;
+  }
+  banner.line(fmt::format("KV cache: {}", engine.kv_label()));
+  banner.line(fmt::format("slots: {}, window {} tokens each", flags.parallel, engine.context()));
+  if (!engine.chat_template() && flags.service.chat_template.empty()) {
+    banner.line("chat template: none; /v1/chat/completions will refuse, /v1/completions serves");
+  }
+}
+
+/// One model, loaded for good or until nobody asks for it any more.
+void serve_one(ServeFlags& flags, const Banner& banner, Service& service, const Server& server,
+               std::unique_ptr<ModelPool>& pool) {
+  const EngineOptions options = server_engine_options(flags);
+  log::info("server", "listening on {}, loading {}", server.address(), flags.service.model_path);
+  std::shared_ptr<Engine> engine = load_engine(flags.model, options);
+  introduce(banner, flags, *engine);
+  if (flags.sleep_idle_seconds < 0) return service.ready(std::move(engine));
+  PoolModel model;
+  model.options = flags.service;
+  model.source = "single";
+  model.idle_seconds = flags.sleep_idle_seconds;
+  model.load = [flags] {
+    return std::shared_ptr<Engine>(load_engine(flags.model, server_engine_options(flags, false)));
+  };
+  const auto again = model;
+  model.engine = std::move(engine);
+  pool = std::make_unique<ModelPool>(service, PoolOptions{.max_loaded = 1, .single = true},
+                                     [first = std::move(model), again]() mutable {
+                                       PoolModel out = first;
+                                       first = again;
+                                       return std::vector<PoolModel>{std::move(out)};
+                                     });
+  banner.line(fmt::format("idle: the model goes after {:g} seconds", flags.sleep_idle_seconds));
+  service.set_state(Service::State::ready);
+}
+
+void serve_several(const ServeFlags& flags, const PresetFile& presets, const Banner& banner, Service& service,
+                   std::unique_ptr<ModelPool>& pool) {
+  PoolOptions options;
+  options.max_loaded = flags.router.most;
+  options.autoload = flags.router.autoload;
+  options.stop_seconds = presets.stop_seconds;
+  pool =
+      std::make_unique<ModelPool>(service, options, [flags, presets] { return find_models(flags, presets); });
+  banner.line(fmt::format("router: {} models, {} at once", pool->models().size(),
+                          options.max_loaded == 0 ? "any number" : std::to_string(options.max_loaded)));
+  service.set_state(Service::State::ready);
 }
 
 }  // namespace
@@ -107,13 +150,23 @@ EngineOptions server_engine_options(const ServeFlags& flags) {
 int serve_command(int argc, char** argv, const char* program) {
   ServeFlags flags = parse_serve_flags(argc, argv, program);
   set_up_log(flags);
-  EngineOptions options = server_engine_options(flags);
-  options.model = resolve(flags.model);
-  if (flags.service.aliases.empty()) flags.service.model_id = options.model.filename().string();
-  if (flags.service.model_id.empty())
-    flags.service.model_id = options.model.parent_path().filename().string();
+  PresetFile presets;
+  if (flags.several) {
+    engine_options(flags.model);  // threads and precision are the process's
+    if (!flags.router.preset.empty())
+      presets = read_presets(text_file(flags.router.preset, "--models-preset", size_t{1} << 20),
+                             flags.router.preset);
+    flags.service.model_id = "router";
+  } else {
+    surgery_edit(flags.model);  // a bad file ends here
+    check(flags.model.rope);
+    const std::filesystem::path path = resolve(flags.model);
+    if (flags.model.estimate) preflight(flags.model, path, flags.parallel);
+    if (flags.service.aliases.empty()) flags.service.model_id = path.filename().string();
+    if (flags.service.model_id.empty()) flags.service.model_id = path.parent_path().filename().string();
+    flags.service.model_path = path.string();
+  }
   flags.service.mlx_version = mlx::core::version();
-  flags.service.model_path = options.model.string();
   flags.service.device = device_label();
 
   const Banner banner(flags);
@@ -123,48 +176,45 @@ int serve_command(int argc, char** argv, const char* program) {
   for (const auto& note : flags.notes) banner.line(note);
   if (flags.decode_guard) banner.line("warning: --decode-timeout 0: the guard of 300 seconds stays");
 
-  // The server is declared before the engine can exist and ends after it: the engine's events run on its
+  // The server is declared before an engine can exist and ends after it: the engine's events run on its
   // threads.
   Service service(flags.service);
   Router router(service);
   add_all_routes(router);
   Server server(router, flags.transport);
+  std::unique_ptr<ModelPool> pool;
   server.on_signal([&service] {
     // Nothing can be running before the model is there, and loading cannot be interrupted.
     if (service.state() == Service::State::loading) std::_Exit(0);
   });
-  server.watch_failure([&service] {
-    const auto engine = service.engine();
-    return engine && engine->failure().has_value();
+  std::string why;
+  server.watch_failure([&service, &why] {
+    const ModelPool* models = service.pool();
+    if (models && !models->options().single) return false;  // a router goes on without the one that stopped
+    const auto engine = models ? models->models().front().service->engine() : service.engine();
+    const auto failure = engine ? engine->failure() : std::nullopt;
+    if (failure) why = *failure;
+    return failure.has_value();
   });
   server.start();
   notify_supervisor("STATUS=loading the model");
-  log::info("server", "listening on {}, loading {}", server.address(), options.model.string());
-
-  const std::shared_ptr<Engine> engine = Engine::load(options);
-  const ModelInfo& info = engine->info();
-  for (const auto& warning : engine->warnings()) banner.line(fmt::format("warning: {}", warning));
-  banner.line(fmt::format("model: {} ({}, {}, {:.1f}M parameters)", flags.service.model_id, info.model_type,
-                          info.weights_label, static_cast<double>(info.parameters) / 1e6));
-  if (info.encoder) {
-    banner.line(fmt::format("embeddings: {} dimensions, up to {} tokens", info.hidden, engine->max_input()));
-  } else {
-    banner.line(fmt::format("KV cache: {}", engine->kv_label()));
-    banner.line(fmt::format("slots: {}, window {} tokens each", flags.parallel, engine->context()));
-    if (!engine->chat_template() && flags.service.chat_template.empty()) {
-      banner.line("chat template: none; /v1/chat/completions will refuse, /v1/completions serves");
-    }
+  try {
+    if (flags.several)
+      serve_several(flags, presets, banner, service, pool);
+    else
+      serve_one(flags, banner, service, server, pool);
+  } catch (...) {
+    server.stop();
+    server.wait();
+    throw;
   }
-  service.ready(engine);
   banner.line(fmt::format("ready on {}", server.address()));
   notify_supervisor("READY=1");
 
   const bool well = server.wait();
   notify_supervisor("STOPPING=1");
-  if (!well) {
-    fmt::print(stderr, "{}: the engine has stopped: {}\n", program,
-               engine->failure().value_or("unknown reason"));
-  }
+  if (!well) fmt::print(stderr, "{}: the engine has stopped: {}\n", program, why);
+  pool.reset();
   service.release();
   return well ? 0 : 1;
 }

@@ -75,13 +75,74 @@ void finish_identity(ServeFlags& flags, const FlagState& raw) {
   service.tags = split_commas(raw.tags);
 }
 
+/// llama.cpp's names of templates built into it.
+bool is_llama_template_name(const std::string& text) {
+  static constexpr const char* kNames[] = {"bailing",
+                                           "bailing-think",
+                                           "bailing2",
+                                           "chatglm3",
+                                           "chatglm4",
+                                           "chatml",
+                                           "command-r",
+                                           "deepseek",
+                                           "deepseek-ocr",
+                                           "deepseek2",
+                                           "deepseek3",
+                                           "exaone-moe",
+                                           "exaone3",
+                                           "exaone4",
+                                           "falcon3",
+                                           "gemma",
+                                           "gigachat",
+                                           "glmedge",
+                                           "gpt-oss",
+                                           "granite",
+                                           "granite-4.0",
+                                           "granite-4.1",
+                                           "grok-2",
+                                           "hunyuan-dense",
+                                           "hunyuan-moe",
+                                           "hunyuan-ocr",
+                                           "hunyuan-vl",
+                                           "kimi-k2",
+                                           "llama2",
+                                           "llama2-sys",
+                                           "llama2-sys-bos",
+                                           "llama2-sys-strip",
+                                           "llama3",
+                                           "llama4",
+                                           "megrez",
+                                           "minicpm",
+                                           "mistral-v1",
+                                           "mistral-v3",
+                                           "mistral-v3-tekken",
+                                           "mistral-v7",
+                                           "mistral-v7-tekken",
+                                           "monarch",
+                                           "openchat",
+                                           "orion",
+                                           "pangu-embedded",
+                                           "phi3",
+                                           "phi4",
+                                           "rwkv-world",
+                                           "seed_oss",
+                                           "smolvlm",
+                                           "solar-open",
+                                           "vicuna",
+                                           "vicuna-orca",
+                                           "yandex",
+                                           "zephyr"};
+  return std::find(std::begin(kNames), std::end(kNames), text) != std::end(kNames);
+}
+
 void check(ServeFlags& flags, const FlagState& raw) {
   auto& service = flags.service;
   auto& transport = flags.transport;
   if (!raw.hf_repo.empty()) flags.model.model = raw.hf_repo;
-  if (flags.model.model.empty())
-    throw UsageError("-m, --model is required: a folder, a .gguf file, or owner/name");
-  checked_reference(flags.model);
+  flags.several = flags.model.model.empty();
+  if (!flags.several && (!flags.router.folder.empty() || !flags.router.preset.empty()))
+    throw UsageError("--models-dir and --models-preset: they are for a server without -m");
+  if (!flags.several) checked_reference(flags.model);
   if (flags.parallel == -1) flags.parallel = 4;
   if (flags.one_at_a_time) flags.parallel = 1;
   if (flags.parallel == 0) throw UsageError("--parallel 0: expected at least 1");
@@ -116,12 +177,25 @@ void check(ServeFlags& flags, const FlagState& raw) {
       throw UsageError(fmt::format("--allowed-origins {}: expected scheme://host[:port]", origin));
     }
   }
+  access.allowed_hosts = split_commas(raw.allowed_hosts);
+  for (auto& host : access.allowed_hosts) {
+    const bool plain = host.find_first_of("/:@ []") == std::string::npos;
+    if (!plain)
+      throw UsageError(fmt::format("--allowed-hosts {}: expected host names, without a port", host));
+    std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
+  }
   if (!access.allowed_origins.empty() && access.cors_origins != "*") {
     throw UsageError("--allowed-origins and --cors-origins: give one of them");
   }
   for (const auto* text : {&access.cors_origins, &access.cors_methods, &access.cors_headers}) {
     if (text->find_first_of("\r\n") != std::string::npos)
       throw UsageError("--cors-*: a line break in the value");
+  }
+  if (is_llama_template_name(service.chat_template)) {
+    throw UsageError(
+        fmt::format("--chat-template {}: built-in templates are not followed; give the text, or "
+                    "--chat-template-file",
+                    service.chat_template));
   }
   if (service.chat_template.empty() && !raw.chat_template_file.empty()) {
     service.chat_template = read_text(raw.chat_template_file, "--chat-template-file");
@@ -182,7 +256,12 @@ bool answered_at_once(const FlagState& state, const std::string& program) {
   return state.help || state.version || state.markdown || state.completion || state.cache_list;
 }
 
-/// Variables of the template that flags set; those of --chat-template-kwargs win.
+bool is_loopback(const std::string& host) {
+  return host == "localhost" || host == "::1" || host.starts_with("127.");
+}
+
+}  // namespace
+
 void merge_variables(ServeFlags& flags) {
   if (flags.template_variables.empty()) return;
   std::map<std::string, std::string> variables(flags.template_variables.begin(),
@@ -194,20 +273,27 @@ void merge_variables(ServeFlags& flags) {
   flags.service.chat_template_kwargs = openai::merge_objects(out.take(), flags.service.chat_template_kwargs);
 }
 
-}  // namespace
+namespace {
 
-ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) {
-  FlagState raw;
-  read_flags(server_flags(), std::vector<std::string>(argv + 1, argv + argc), raw);
-  if (answered_at_once(raw, program)) throw CLI::CallForHelp();
+/// What was read, checked and put where it belongs.
+ServeFlags settled(FlagState& raw) {
   ServeFlags& flags = raw.serve;
   check(flags, raw);
+  read_language_bias(raw);
   merge_variables(flags);
   collect_keys(flags, raw);
   finish_identity(flags, raw);
+  flags.service.access.check_host = is_loopback(flags.transport.host) && flags.service.access.keys.empty();
   flags.notes = raw.notes;
   auto& service = flags.service;
+  const auto& host = flags.transport.host;
+  if (service.settings && service.access.keys.empty() && !is_loopback(host) && !host.ends_with(".sock"))
+    throw UsageError(fmt::format("--settings: {} can be reached from other machines; set --api-key", host));
   service.reverse_prompts = raw.reverse_prompts;
+  if (raw.escapes) {
+    for (auto& stop : service.reverse_prompts) stop = unescaped(stop);
+    service.reasoning_budget_message = unescaped(service.reasoning_budget_message);
+  }
   service.store_root = flags.model.models_dir;
   if (raw.seed) service.sampling.seed = openai::fold_seed(*raw.seed);
   auto& limits = flags.transport.limits;
@@ -224,6 +310,32 @@ ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) 
   if (flags.max_per_key > 0 && service.access.keys.empty())
     throw UsageError("--max-concurrent-per-key: there are no API keys");
   return std::move(flags);
+}
+
+}  // namespace
+
+ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program) {
+  FlagState raw;
+  const std::vector<std::string> words(argv + 1, argv + argc);
+  read_flags(server_flags(), words, raw);
+  if (answered_at_once(raw, program)) throw CLI::CallForHelp();
+  ServeFlags out = settled(raw);
+  out.words = words;
+  return out;
+}
+
+ServeFlags model_serve_flags(const std::vector<std::string>& words, const std::vector<std::string>& preset,
+                             const std::string& model, const std::string& id) {
+  FlagState raw;
+  std::vector<std::string> all = preset;  // later ones win
+  all.insert(all.end(), words.begin(), words.end());
+  read_flags(server_flags(), all, raw);
+  raw.serve.router = {};
+  raw.serve.model.model = model;
+  raw.hf_repo.clear();
+  ServeFlags out = settled(raw);
+  out.service.model_id = id;
+  return out;
 }
 
 }  // namespace mlxcel::app

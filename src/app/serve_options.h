@@ -10,6 +10,13 @@
 
 namespace mlxcel::app {
 
+/// Of a router over several models.
+struct RouterFlags {
+  std::string folder, preset;  // --models-dir, --models-preset
+  size_t most = 4;
+  bool autoload = true;
+};
+
 struct ServeFlags {
   ModelFlags model;
   TransportOptions transport;
@@ -21,7 +28,7 @@ struct ServeFlags {
   std::string pooling;
   std::string log_file;
   std::optional<int> verbosity;
-  bool verbose = false, log_disable = false;
+  bool verbose = false, log_disable = false, log_json = false;
   bool decode_guard = false;  // --decode-timeout 0: the built-in 300 s stay
   bool one_at_a_time = false;
   int max_per_key = 0;
@@ -29,12 +36,24 @@ struct ServeFlags {
   long long prompt_cache_mib = -1;
   size_t prompt_cache_bytes = 0;
   int draft_tokens = 0;
+  LanguageBias language_bias;
   std::vector<std::pair<std::string, std::string>> template_variables;  // name, JSON
   std::vector<std::string> notes;                                       // to be said at start-up
+  RouterFlags router;
+  bool several = false;  // a router: no model of its own
+  double sleep_idle_seconds = -1;
+  std::vector<std::string> words;  // as they were given
 };
+
+/// Variables of the template that flags set become part of --chat-template-kwargs, whose own win.
+void merge_variables(ServeFlags& flags);
 
 /// Reads flags and their environment variables; checks all that needs no model. --help throws
 /// CLI::CallForHelp.
 ServeFlags parse_serve_flags(int argc, char** argv, const std::string& program);
+/// The same for one model of a router: `preset` (words such as --temp=0) under the router's own flags.
+/// `model` is a reference, `id` the name it is served under.
+ServeFlags model_serve_flags(const std::vector<std::string>& words, const std::vector<std::string>& preset,
+                             const std::string& model, const std::string& id);
 
 }  // namespace mlxcel::app

@@ -6,16 +6,28 @@
 #include <algorithm>
 #include <nlohmann/json.hpp>
 
-#include "app/flags/flag.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 #include "base/file.h"
 
 namespace mlxcel::app {
 namespace {
 
+std::vector<std::string> split(const std::string& text, char separator) {
+  std::vector<std::string> words;
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    words.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return words;
+}
+
 /// The words of CLI11's "{a,b,c}" in a type name.
 std::vector<std::string> choices_of(const std::string& type) {
   std::vector<std::string> words;
+  if (type.find('|') != std::string::npos && type.find_first_of("{}[]:= ") == std::string::npos)
+    return split(type, '|');
   const auto open = type.find('{'), close = type.rfind('}');
   if (open == std::string::npos || close == std::string::npos || close < open) return words;
   std::string word;
@@ -35,7 +47,10 @@ FlagInfo flag_of(const CLI::Option& option) {
   FlagInfo flag;
   flag.longs = option.get_lnames();
   flag.shorts = option.get_snames();
-  flag.env = option.get_envname();
+  if (const Flag* row = shared_row(&option)) {
+    flag.env = own_variables(*row);
+    flag.status = row->status;
+  }
   const bool list = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   flag.value = option.get_items_expected_max() == 0 ? "none" : list ? "list" : "one";
   if (flag.value != "none") {
@@ -58,9 +73,11 @@ FlagInfo flag_of(const Flag& row) {
     const bool full = spelling.starts_with("--");
     (full ? flag.longs : flag.shorts).push_back(spelling.substr(full ? 2 : 1));
   }
-  flag.env = row.env.substr(0, row.env.find(','));
+  flag.env = split(row.env, ',');
+  flag.status = row.status;
   flag.value = row.kind == Flag::Kind::toggle ? "none" : row.kind == Flag::Kind::list ? "list" : "one";
-  flag.type = row.type;
+  flag.choices = choices_of(row.type);
+  flag.type = flag.choices.empty() ? row.type : "";
   flag.group = row.group;
   flag.about = row.help;
   flag.hidden = row.group.empty();
@@ -247,7 +264,7 @@ std::string man_flags(const CommandInfo& info) {
       out += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}{}\n", roff(dashed(flag, ", ")),
                          value.empty() ? "" : " \\fI" + roff(value) + "\\fR", roff(flag.about),
                          flag.fallback.empty() ? "" : fmt::format(" (default: {})", roff(flag.fallback)),
-                         flag.env.empty() ? "" : fmt::format(" [{}]", flag.env));
+                         flag.env.empty() ? "" : fmt::format(" [{}]", fmt::join(flag.env, ", ")));
     }
   }
   return out;
@@ -301,10 +318,10 @@ std::string flag_surface(const std::string& program, std::span<const Command> co
       for (const auto& name : flag.shorts) shorts.push_back("-" + name);
       flags.push_back({{"long", longs},
                        {"short", shorts},
-                       {"env", flag.env.empty() ? Json(nullptr) : Json(flag.env)},
+                       {"env", flag.env},
                        {"value", flag.value},
                        {"default", flag.fallback.empty() ? Json(nullptr) : Json(flag.fallback)},
-                       {"status", "supported"},
+                       {"status", flag.status},
                        {"hidden", flag.hidden}});
     }
     binaries.push_back(

@@ -14,12 +14,13 @@ namespace mlxcel::app {
 
 struct FlagInfo {
   std::vector<std::string> longs, shorts;  // without dashes
-  std::string env;
-  std::string value;     // "none", "one" or "list"
-  std::string type;      // "N", "PATH", …; empty for value-less flags
-  std::string fallback;  // default, as help shows it
+  std::vector<std::string> env;            // variables
+  std::string value;                       // "none", "one" or "list"
+  std::string type;                        // "N", "PATH", …; empty for value-less flags
+  std::string fallback;                    // default, as help shows it
   std::string group, about;
   std::vector<std::string> choices;
+  std::string status = "supported";  // inert, refused
   bool hidden = false;
 };
 

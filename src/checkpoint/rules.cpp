@@ -158,6 +158,10 @@ class RuledSource final : public Source {
     out.name = name;
     return out;
   }
+  std::optional<LowRank> low_rank(const std::string& name, const LowRankOf& of) const override {
+    const auto found = recipes_.find(name);
+    return found == recipes_.end() ? std::nullopt : found->second->low_rank(of);
+  }
 
  private:
   Recipes recipes_;

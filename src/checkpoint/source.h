@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "checkpoint/low_rank.h"
 #include "tensor/weight.h"
 
 namespace mlxcel {
@@ -29,6 +30,11 @@ class Source {
   virtual std::optional<WeightInfo> find(const std::string& name) const = 0;
   /// not_found for an unknown name. Arrays are evaluated; they may view a mapped file.
   virtual Weight load(const std::string& name) = 0;
+  /// What an adapter adds to a weight, from what it adds to the weights that the file holds.
+  virtual std::optional<LowRank> low_rank(const std::string& name, const LowRankOf& of) const {
+    const auto info = find(name);
+    return info ? of(name, info->shape) : std::nullopt;
+  }
 };
 
 }  // namespace mlxcel

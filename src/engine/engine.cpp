@@ -1,8 +1,11 @@
 #include "engine/engine.h"
 
 #include <algorithm>
+#include <atomic>
+#include <future>
 
 #include "base/log.h"
+#include "engine/loop/adapters.h"
 #include "engine/loop/loop.h"
 #include "engine/loop/model_thread.h"
 
@@ -30,6 +33,7 @@ struct Engine::Impl {
   std::shared_ptr<const Tokenizer> tokenizer;
   std::shared_ptr<const ChatTemplate> chat_template;
   std::unique_ptr<Loop> loop;
+  bool fused = false;  // adapters were baked in
   std::unique_ptr<const Grammars> grammars;
 
   ~Impl() {
@@ -53,6 +57,25 @@ std::vector<TokenId> end_tokens(const Checkpoint& checkpoint, const Tokenizer* t
 
 }  // namespace
 
+namespace {
+
+/// A drafter's checkpoint, its vocabulary compared with the target's token by token.
+Checkpoint open_drafter(const std::filesystem::path& path, const Tokenizer& target) {
+  Checkpoint checkpoint = open_checkpoint(path);
+  const auto own = Tokenizer::load(checkpoint);
+  const int shared = std::min(own->vocab_size(), target.vocab_size());
+  // Some tables are padded at the end.
+  for (TokenId id = 0; id < shared; ++id)
+    if (own->token_text(id) != target.token_text(id))
+      fail_param(
+          "model-draft",
+          "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
+          path.string(), id, own->token_text(id), target.token_text(id));
+  return checkpoint;
+}
+
+}  // namespace
+
 Engine::Engine(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 
 std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>()> make,
@@ -63,25 +86,69 @@ std::unique_ptr<Engine> Engine::with_model(std::function<std::unique_ptr<Model>(
   impl->checkpoint = std::move(checkpoint);
   impl->tokenizer = std::move(tokenizer);
   impl->chat_template = std::move(chat_template);
+  return begin(std::move(impl), make, options);
+}
+
+std::unique_ptr<Engine> Engine::begin(std::unique_ptr<Impl> impl,
+                                      const std::function<std::unique_ptr<Model>()>& make,
+                                      const EngineOptions& options) {
+  impl->fused = options.fuse_adapters && !options.adapters.empty();
   impl->loop = std::make_unique<Loop>(options, end_tokens(impl->checkpoint, impl->tokenizer.get()));
   impl->thread.call([&] {
     impl->loop->open(make(), impl->checkpoint, impl->tokenizer.get());
     impl->thread.add(impl->loop.get());
   });
+  if (!options.fuse_adapters)
+    for (const AdapterSource& one : options.adapters)
+      impl->loop->load_adapter({one.path, options.adapters_apply ? one.scale : 0.0f});
   impl->grammars =
       std::make_unique<const Grammars>(impl->tokenizer, impl->loop->info().vocab_size, impl->loop->eos());
   for (const auto& warning : impl->loop->warnings()) log::warn("engine", "{}", warning);
   return std::unique_ptr<Engine>(new Engine(std::move(impl)));
 }
 
-std::unique_ptr<Engine> Engine::load(const EngineOptions& options) {
-  Checkpoint checkpoint = open_checkpoint(options.model);
-  auto tokenizer = Tokenizer::load(checkpoint);
-  auto chat_template = ChatTemplate::load(checkpoint, *tokenizer);
-  const auto make = [source = checkpoint, progress = options.progress, reranker = options.reranker] {
-    return load_model(source, LoadOptions{.progress = progress, .keeps_nothing = reranker});
+std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
+                                     const std::function<void(Checkpoint&)>& edit) {
+  auto impl = std::make_unique<Impl>();
+  impl->checkpoint = open_checkpoint(options.model);
+  if (edit) edit(impl->checkpoint);
+  // The vocabulary is built while the model thread reads the weights. A fault there ends the reading, but not
+  // before the model's configuration has been understood: that is what to mend first.
+  std::atomic<bool> wordless = false;
+  auto words = std::async(std::launch::async, [&] {
+    try {
+      impl->tokenizer = Tokenizer::load(impl->checkpoint);
+      impl->chat_template = ChatTemplate::load(impl->checkpoint, *impl->tokenizer);
+    } catch (...) {
+      wordless = true;
+      throw;
+    }
+  });
+  const auto progress = [&](size_t done, size_t total) {
+    if (wordless) fail(ErrorKind::cancelled, "the vocabulary could not be read");
+    if (options.progress) options.progress(done, total);
   };
-  return with_model(make, std::move(tokenizer), std::move(chat_template), std::move(checkpoint), options);
+  LoadOptions load{.progress = progress, .fuse = {}, .keeps_nothing = options.reranker};
+  if (options.fuse_adapters)
+    for (const AdapterSource& one : options.adapters) {
+      check_scale("scale", one.scale);
+      if (one.scale != 0.0f && options.adapters_apply)
+        load.fuse.push_back({AdapterFiles::read(one.path), one.scale});
+    }
+  std::unique_ptr<Model> model;
+  try {
+    impl->thread.call([&] { model = load_model(impl->checkpoint, load); });
+  } catch (const Error& error) {
+    if (error.kind() == ErrorKind::cancelled) words.get();
+    throw;
+  }
+  words.get();
+  EngineOptions complete = options;
+  if (!options.draft_model.empty())
+    complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] {
+      return load_model(draft);
+    };
+  return begin(std::move(impl), [&] { return std::move(model); }, complete);
 }
 
 Engine::~Engine() {
@@ -129,6 +196,32 @@ void Engine::clear_prompt_cache() {
   impl_->thread.call([&] { impl_->loop->clear_prompt_cache(); });
 }
 
+std::vector<AdapterInfo> Engine::adapters() const { return impl_->loop->adapters().list(); }
+bool Engine::adapters_fused() const { return impl_->fused; }
+
+namespace {
+
+void refuse_fused(bool fused) {
+  if (fused) fail(ErrorKind::unsupported, "adapters are fused into the weights: they cannot be changed");
+}
+
+}  // namespace
+
+int Engine::load_adapter(const AdapterSource& source) {
+  refuse_fused(impl_->fused);
+  return impl_->loop->load_adapter(source);
+}
+
+void Engine::unload_adapter(int id) {
+  refuse_fused(impl_->fused);
+  impl_->loop->adapters().remove(id);
+}
+
+std::vector<int> Engine::set_adapter_scales(const std::vector<AdapterScale>& scales) {
+  refuse_fused(impl_->fused);
+  return impl_->loop->adapters().set_scales(scales);
+}
+
 std::optional<std::string> Engine::failure() const { return impl_->loop->failure(); }
 const ModelInfo& Engine::info() const { return impl_->loop->info(); }
 int Engine::context() const { return impl_->loop->context(); }
@@ -139,6 +232,8 @@ const std::shared_ptr<const ChatTemplate>& Engine::chat_template() const { retur
 const Checkpoint& Engine::checkpoint() const { return impl_->checkpoint; }
 const std::vector<TokenId>& Engine::eos() const { return impl_->loop->eos(); }
 EngineStats Engine::stats() const { return impl_->loop->stats(); }
+std::string Engine::draft_kind() const { return impl_->loop->draft_kind(); }
+std::string Engine::speculation_label() const { return impl_->loop->speculation_label(); }
 std::string Engine::kv_label() const { return impl_->loop->kv_label(); }
 const std::vector<std::string>& Engine::warnings() const { return impl_->loop->warnings(); }
 

@@ -49,9 +49,9 @@ class TextStream {
 };
 
 /// Blocking: calls `on_event` on the calling thread until the end, which it returns. Throws the error of
-/// a Failed event. `cancelled` is polled between events (Ctrl-C).
+/// a Failed event. `cancelled` is polled between events (Ctrl-C); `shown` as TextStream has it.
 TextEnd generate(Engine& engine, Request request, std::vector<std::string> stops,
                  const std::function<void(const TextDelta&)>& on_text,
-                 const std::function<bool()>& cancelled = nullptr);
+                 const std::function<bool()>& cancelled = nullptr, std::vector<TokenId> shown = {});
 
 }  // namespace mlxcel

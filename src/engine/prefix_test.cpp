@@ -246,6 +246,7 @@ TEST_F(PrefixTest, DraftsChangeNothing) {
   EngineOptions options;
   options.prompt_lookup = true;
   options.draft_tokens = 4;
+  options.draft_adaptive = false;
   auto engine = make(options);
   // A biased answer repeats one token: every draft of it is right.
   Request r = request({5, 6, 7}, 40);

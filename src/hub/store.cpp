@@ -280,7 +280,10 @@ std::optional<fs::path> cached_model(const Reference& reference, const ResolveOp
   return found && !missing_file(*found) ? found : std::nullopt;
 }
 
-std::uintmax_t remove_model(const Reference& reference, const fs::path& root) {
+namespace {
+
+/// The folder, or the files of one quantisation in it.
+std::vector<fs::path> paths_of(const Reference& reference, const fs::path& root) {
   fs::path folder = root / reference.owner / reference.name;
   // Models copied in by hand may lie right under the root.
   if (!is_folder(folder) && reference.text.find('/') == std::string::npos) folder = root / reference.name;
@@ -290,18 +293,33 @@ std::uintmax_t remove_model(const Reference& reference, const fs::path& root) {
            reference.text, snapshot->string());
     fail(ErrorKind::not_found, "{}: not in the store {}", reference.text, root.string());
   }
-  std::vector<fs::path> doomed{folder};
-  if (!reference.quant.empty()) {
-    doomed.clear();
-    const auto picked = model_in_folder(folder, reference.quant);
-    if (!picked) fail(ErrorKind::not_found, "{}: no such GGUF in {}", reference.text, folder.string());
-    for (const auto& entry : fs::directory_iterator(folder))
-      if (is_gguf_model(entry.path().filename().string()) &&
-          gguf_stem(entry.path().filename().string()) == gguf_stem(picked->filename().string()))
-        doomed.push_back(entry.path());
-  }
+  if (reference.quant.empty()) return {folder};
+  const auto picked = model_in_folder(folder, reference.quant);
+  if (!picked) fail(ErrorKind::not_found, "{}: no such GGUF in {}", reference.text, folder.string());
+  std::vector<fs::path> files;
+  for (const auto& entry : fs::directory_iterator(folder))
+    if (is_gguf_model(entry.path().filename().string()) &&
+        gguf_stem(entry.path().filename().string()) == gguf_stem(picked->filename().string()))
+      files.push_back(entry.path());
+  return files;
+}
+
+std::uintmax_t bytes_of(const std::vector<fs::path>& paths) {
   std::uintmax_t bytes = 0;
-  for (const fs::path& path : doomed) bytes += bytes_under(path);
+  for (const fs::path& path : paths) bytes += bytes_under(path);
+  return bytes;
+}
+
+}  // namespace
+
+std::uintmax_t stored_bytes(const Reference& reference, const fs::path& root) {
+  return bytes_of(paths_of(reference, root));
+}
+
+std::uintmax_t remove_model(const Reference& reference, const fs::path& root) {
+  const std::vector<fs::path> doomed = paths_of(reference, root);
+  const std::uintmax_t bytes = bytes_of(doomed);
+  const fs::path folder = reference.quant.empty() ? doomed.front() : doomed.front().parent_path();
   for (const fs::path& path : doomed) {
     // Looked at again right before it goes: a symlink must not lead the removal out of the store.
     const fs::path real = fs::weakly_canonical(path.parent_path()) / path.filename();

@@ -50,6 +50,9 @@ std::optional<std::filesystem::path> model_in_folder(const std::filesystem::path
 /// A whole copy in the Hugging Face cache, if there is one.
 std::optional<std::filesystem::path> cached_model(const Reference& reference, const ResolveOptions& options);
 
+/// What remove_model() would free; the same errors.
+std::uintmax_t stored_bytes(const Reference& reference, const std::filesystem::path& root);
+
 /// Deletes a model, or one quantisation of it, inside `root` and nowhere else; returns the bytes freed.
 /// not_found where the store does not have it (a copy in the Hugging Face cache is named, never deleted).
 std::uintmax_t remove_model(const Reference& reference, const std::filesystem::path& root);

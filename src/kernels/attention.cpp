@@ -1,5 +1,6 @@
 #include "kernels/attention.h"
 
+#include <algorithm>
 #include <memory>
 #include <utility>
 
@@ -14,9 +15,19 @@ namespace {
 constexpr size_t kSlack = 64;
 size_t up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-/// Checks the shapes of a call; returns its inputs in order.
-std::vector<array> inputs_of(const array& q, const array& k, const array& v,
-                             const std::optional<array>& sinks, const AttentionForm& form) {
+/// The arrays of a call in order, and where the optional ones stand.
+struct Inputs {
+  std::vector<array> arrays;
+  int v = -1, sinks = -1, chosen = -1;
+  int add(array x) {
+    arrays.push_back(std::move(x));
+    return static_cast<int>(arrays.size()) - 1;
+  }
+};
+
+/// Checks the shapes of a call.
+Inputs inputs_of(const array& q, const array& k, const std::optional<array>& v,
+                 const std::optional<array>& sinks, const AttentionForm& form) {
   const auto wrong = [](const char* what, const array& x, const std::string& want) {
     fail(ErrorKind::internal, "attention: {} is {}, expected {}", what, mlxcel::to_string(x.shape()), want);
   };
@@ -25,41 +36,70 @@ std::vector<array> inputs_of(const array& q, const array& k, const array& v,
   if (k.ndim() != 3 || k.shape(0) != q.shape(0) || k.shape(2) != q.shape(2) || k.shape(1) < 1 ||
       form.heads % k.shape(1) != 0)
     wrong("k", k, fmt::format("[{}, a divisor of {}, {}]", q.shape(0), form.heads, q.shape(2)));
-  if (v.ndim() != 3 || v.shape(0) != q.shape(0) || v.shape(1) != k.shape(1))
-    wrong("v", v, fmt::format("[{}, {}, value_dim]", q.shape(0), k.shape(1)));
-  std::vector<array> inputs{mx::astype(q, mx::float32), mx::astype(k, mx::float32),
-                            mx::astype(v, mx::float32)};
+  if (v && (v->ndim() != 3 || v->shape(0) != q.shape(0) || v->shape(1) != k.shape(1)))
+    wrong("v", *v, fmt::format("[{}, {}, value_dim]", q.shape(0), k.shape(1)));
+  Inputs inputs{{mx::astype(q, mx::float32), mx::astype(k, mx::float32)}};
+  if (v) inputs.v = inputs.add(mx::astype(*v, mx::float32));
   if (sinks) {
     if (sinks->shape() != Shape{form.heads}) wrong("sinks", *sinks, fmt::format("[{}]", form.heads));
-    inputs.push_back(mx::astype(*sinks, mx::float32));
+    inputs.sinks = inputs.add(mx::astype(*sinks, mx::float32));
+  }
+  if (form.chosen) {
+    const array& chosen = *form.chosen;
+    if (chosen.dtype() != mx::uint32 || chosen.ndim() != 3 || chosen.shape(0) != q.shape(0) ||
+        chosen.shape(1) < 1 || k.shape(1) % chosen.shape(1) != 0)
+      wrong("the choice", chosen, fmt::format("[{}, a divisor of {}, pages] uint32", q.shape(0), k.shape(1)));
+    inputs.chosen = inputs.add(chosen);
   }
   return inputs;
 }
 
-AttentionCall call_of(const Buffers& buffers, bool sinks, const AttentionRows& rows,
-                      const AttentionForm& form, const PageBlocks& blocks, char* pages, size_t page_bytes) {
+/// What of a call is fixed while its graph is built.
+struct Fixed {
+  int v, sinks, chosen, chosen_sets, chosen_words;
+  int heads, window, chunk, block;
+  float scale, softcap;
+  PageBlocks blocks;
+};
+
+Fixed fixed(const Inputs& inputs, const AttentionForm& form, const PageBlocks& blocks) {
+  return {.v = inputs.v,
+          .sinks = inputs.sinks,
+          .chosen = inputs.chosen,
+          .chosen_sets = form.chosen ? form.chosen->shape(1) : 0,
+          .chosen_words = form.chosen ? form.chosen->shape(2) : 0,
+          .heads = form.heads,
+          .window = form.window,
+          .chunk = form.chunk,
+          .block = form.block,
+          .scale = form.scale,
+          .softcap = form.softcap,
+          .blocks = blocks};
+}
+
+AttentionCall call_of(const Buffers& buffers, const Fixed& f, const AttentionRows& rows, char* pages,
+                      size_t page_bytes) {
   AttentionCall call{};
   call.q = buffers.input<float>(0);
   call.k = buffers.input<float>(1);
-  call.v = buffers.input<float>(2);
-  call.sinks = sinks ? buffers.input<float>(3) : nullptr;
+  call.v = f.v < 0 ? nullptr : buffers.input<float>(f.v);
+  call.sinks = f.sinks < 0 ? nullptr : buffers.input<float>(f.sinks);
+  call.chosen = f.chosen < 0 ? nullptr : buffers.input<uint32_t>(f.chosen);
+  call.chosen_sets = f.chosen_sets;
+  call.chosen_words = f.chosen_words;
   call.out = buffers.output<float>();
   call.pages = pages;
   call.page_bytes = page_bytes;
-  call.head_bytes = blocks.head_bytes;
-  call.value_offset = blocks.value_offset;
-  call.type = blocks.type;
-  call.heads = form.heads;
-  call.kv_heads = blocks.kv_heads;
-  call.key_dim = blocks.key_dim;
-  call.value_dim = blocks.value_dim;
-  call.scale = form.scale;
-  call.softcap = form.softcap;
-  call.window = form.window;
-  call.chunk = form.chunk;
+  f.blocks.tell(call);
+  call.heads = f.heads;
+  call.scale = f.scale;
+  call.softcap = f.softcap;
+  call.window = f.window;
+  call.chunk = f.chunk;
+  call.block = f.block;
   call.q_stride = buffers.stride[0];
   call.k_stride = buffers.stride[1];
-  call.v_stride = buffers.stride[2];
+  if (f.v >= 0) call.v_stride = buffers.stride[static_cast<size_t>(f.v)];
   call.rows = rows.rows.data();
   call.tables = rows.tables.data();
   return call;
@@ -78,41 +118,100 @@ PageType page_type(mx::Dtype dtype) {
        static_cast<int>(dtype.val()));
 }
 
-PageBlocks page_blocks(mx::Dtype dtype, int kv_heads, int key_dim, int value_dim) {
-  PageBlocks blocks{page_type(dtype), kv_heads, key_dim, value_dim};
-  const size_t item = mx::size_of(dtype);
-  blocks.value_offset = up(static_cast<size_t>(key_dim) * kAttentionPage * item, 64);
-  blocks.head_bytes = up(blocks.value_offset + static_cast<size_t>(value_dim) * kAttentionPage * item, 64);
-  // A row narrower than a vector is read past its end; the slack keeps that inside the block.
-  if (value_dim % kAttentionPad != 0) blocks.head_bytes += kSlack;
+namespace {
+
+/// Bytes of 32 tokens of `dim` values.
+size_t plane_bytes(PageType type, int dim) {
+  const size_t count = static_cast<size_t>(dim) * kAttentionPage;
+  switch (type) {
+    case PageType::f32:
+      return count * 4;
+    case PageType::f16:
+    case PageType::bf16:
+      return count * 2;
+    case PageType::i8:
+      return count;
+    case PageType::t4:
+      return count / 2;
+    case PageType::t3:
+      return static_cast<size_t>(std::max(dim, 8)) * kAttentionPage * 3 / 8;
+  }
+  return 0;
+}
+
+bool turned(PageType type) { return type == PageType::t4 || type == PageType::t3; }
+bool turnable(int dim) { return dim >= 2 && dim <= kMostTurned && (dim & (dim - 1)) == 0; }
+
+}  // namespace
+
+PageBlocks page_blocks(const PageForm& form, int kv_heads, int key_dim, int value_dim) {
+  PageBlocks blocks{form.keys, value_dim > 0 ? form.values : form.keys, kv_heads, key_dim, value_dim};
+  if (value_dim == 0) blocks.latent = form.key_split;
+  const bool split = !is_dense(form.keys) && form.key_split > 0 && form.key_split < key_dim;
+  blocks.key_split = split ? form.key_split : key_dim;
+  if (form.keys == PageType::t3 ||
+      (is_dense(form.keys) && is_dense(blocks.value_type) && form.keys != blocks.value_type))
+    fail(ErrorKind::internal, "KV pages: keys of kind {} with values of kind {}", static_cast<int>(form.keys),
+         static_cast<int>(form.values));
+  if ((turned(form.keys) &&
+       (!turnable(blocks.key_split) || (split && !turnable(key_dim - form.key_split)))) ||
+      (value_dim > 0 && turned(form.values) && !turnable(value_dim)))
+    fail(ErrorKind::internal, "KV pages: heads of {} and {} cannot be rotated", key_dim, value_dim);
+  blocks.value_offset = up(plane_bytes(form.keys, key_dim), 64);
+  blocks.head_bytes = up(blocks.value_offset + (value_dim > 0 ? plane_bytes(form.values, value_dim) : 0), 64);
+  // A dense row narrower than a vector is read past its end; the slack keeps that inside the block.
+  if (value_dim > 0 && is_dense(form.values) && value_dim % kAttentionPad != 0) blocks.head_bytes += kSlack;
+  const auto scales = [&](int parts) {
+    const size_t at = blocks.head_bytes;
+    blocks.head_bytes += static_cast<size_t>(parts) * kAttentionPage * sizeof(float);
+    return at;
+  };
+  if (!is_dense(form.keys)) blocks.key_scales = scales(split ? 2 : 1);
+  if (value_dim > 0 && !is_dense(form.values)) blocks.value_scales = scales(1);
   return blocks;
 }
 
-array paged_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
-                      const PagePool& pool, std::shared_ptr<const AttentionRows> rows,
-                      const AttentionForm& form) {
+void PageBlocks::tell(AttentionCall& call) const {
+  call.head_bytes = head_bytes;
+  call.value_offset = value_offset;
+  call.key_scales = key_scales;
+  call.value_scales = value_scales;
+  call.type = type;
+  call.value_type = value_type;
+  call.key_split = key_split;
+  call.kv_heads = kv_heads;
+  call.key_dim = key_dim;
+  call.value_dim = latent > 0 ? latent : value_dim;
+  call.latent = latent > 0 ? 1 : 0;
+}
+
+array paged_attention(const array& q, const array& k, const std::optional<array>& v,
+                      const std::optional<array>& sinks, const PagePool& pool,
+                      std::shared_ptr<const AttentionRows> rows, const AttentionForm& form) {
   auto inputs = inputs_of(q, k, v, sinks, form);
   const PageBlocks& blocks = pool.blocks;
-  if (k.shape(1) != blocks.kv_heads || k.shape(2) != blocks.key_dim || v.shape(2) != blocks.value_dim)
-    fail(ErrorKind::internal, "attention: k {} and v {}, pages hold {} heads of {} and {}",
-         mlxcel::to_string(k.shape()), mlxcel::to_string(v.shape()), blocks.kv_heads, blocks.key_dim,
-         blocks.value_dim);
-  const bool with_sinks = sinks.has_value();
+  const int width = blocks.latent > 0 ? blocks.latent : blocks.value_dim;
+  if (k.shape(1) != blocks.kv_heads || k.shape(2) != blocks.key_dim ||
+      v.has_value() != (blocks.value_dim > 0) || (v && v->shape(2) != width) || width < 1 ||
+      blocks.latent > blocks.key_dim)
+    fail(ErrorKind::internal, "attention: k {} and v {}, pages hold {} heads of {} and {}, latent {}",
+         mlxcel::to_string(k.shape()), v ? mlxcel::to_string(v->shape()) : "none", blocks.kv_heads,
+         blocks.key_dim, blocks.value_dim, blocks.latent);
+  const Fixed given = fixed(inputs, form, blocks);
   return native_op(
-      "attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32, std::move(inputs),
-      [pool, rows = std::move(rows), form, with_sinks](const Buffers& buffers) {
-        const AttentionCall call =
-            call_of(buffers, with_sinks, *rows, form, pool.blocks, pool.layer, pool.page_bytes);
-        run_attention(call, static_cast<int>(rows->rows.size()));
+      "attention", {q.shape(0), form.heads * width}, mx::float32, std::move(inputs.arrays),
+      [pool, rows = std::move(rows), given](const Buffers& buffers) {
+        run_attention(call_of(buffers, given, *rows, pool.layer, pool.page_bytes),
+                      static_cast<int>(rows->rows.size()));
       },
-      kStrided);
+      v ? kStrided : kStrided & 3u);
 }
 
 array alone_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,
                       const std::vector<int>& offsets, const AttentionForm& form, bool causal) {
   auto inputs = inputs_of(q, k, v, sinks, form);
-  const bool with_sinks = sinks.has_value();
-  const PageBlocks blocks = page_blocks(mx::float32, k.shape(1), k.shape(2), v.shape(2));
+  const PageBlocks blocks = page_blocks({PageType::f32, PageType::f32}, k.shape(1), k.shape(2), v.shape(2));
+  const Fixed given = fixed(inputs, form, blocks);
   auto rows = std::make_shared<AttentionRows>();
   for (size_t r = 0; r + 1 < offsets.size(); ++r) {
     const int count = offsets[r + 1] - offsets[r];
@@ -122,12 +221,12 @@ array alone_attention(const array& q, const array& k, const array& v, const std:
       rows->tables.push_back(static_cast<int32_t>(rows->tables.size()));
   }
   return native_op(
-      "alone_attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32, std::move(inputs),
-      [blocks, rows = std::move(rows), form, with_sinks, causal](const Buffers& buffers) {
-        const size_t page_bytes = blocks.bytes();
+      "alone_attention", {q.shape(0), form.heads * v.shape(2)}, mx::float32, std::move(inputs.arrays),
+      [given, rows = std::move(rows), causal](const Buffers& buffers) {
+        const size_t page_bytes = given.blocks.bytes();
         // The pages live as long as the call; what lies behind a row's last token is never used.
         const std::unique_ptr<char[]> pages(new char[rows->tables.size() * page_bytes + kSlack]);
-        AttentionCall call = call_of(buffers, with_sinks, *rows, form, blocks, pages.get(), page_bytes);
+        AttentionCall call = call_of(buffers, given, *rows, pages.get(), page_bytes);
         call.two_way = causal ? 0 : 1;
         run_attention(call, static_cast<int>(rows->rows.size()));
       },

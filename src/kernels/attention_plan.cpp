@@ -5,6 +5,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 
 namespace mlxcel::kernels {
 namespace {
@@ -16,18 +17,6 @@ constexpr long long kParallel = 32768;
 constexpr size_t kAlign = 16;  // floats: a cache line
 
 size_t up(size_t value, size_t step) { return (value + step - 1) / step * step; }
-
-const AttentionBodies& bodies() {
-  switch (isa()) {
-    case Isa::generic:
-      return kAttentionGeneric;
-    case Isa::avx2:
-      return kAttentionAvx2;
-    case Isa::avx512:
-      return kAttentionAvx512;
-  }
-  return kAttentionGeneric;
-}
 
 /// One tile and the segments it meets.
 struct Unit {
@@ -45,7 +34,7 @@ class Attentions::Plan final : public PhaseWork {
  public:
   void set(const AttentionCall& call, int rows, const HeadTurn* turn) {
     call_ = call;
-    bodies_ = &bodies();
+    bodies_ = &attention_bodies();
     turning_ = turn != nullptr;
     if (turn) turn_ = *turn;
     width_ = WorkerPool::shared().width();
@@ -116,6 +105,12 @@ class Attentions::Plan final : public PhaseWork {
     return call_.window > 0 ? std::max(0, position - call_.window + 1) : 0;
   }
 
+  /// The last key that a query at `position` sees.
+  int last_of(const AttentionRow& row, int position) const {
+    if (call_.block == 0) return position;
+    return std::min(position - position % call_.block + call_.block, row.position + row.count) - 1;
+  }
+
   void plan(int rows) {
     const int queries = std::max(1, kTileQueries / group_);
     int most = 0, longest = 0;
@@ -130,7 +125,7 @@ class Attentions::Plan final : public PhaseWork {
       // The last queries meet the most keys, so their tiles go first.
       for (int first = (row.count - 1) / queries * queries; first >= 0; first -= queries) {
         const int count = std::min(queries, row.count - first);
-        const int last = call_.two_way ? end - 1 : row.position + first + count - 1;
+        const int last = call_.two_way ? end - 1 : last_of(row, row.position + first + count - 1);
         const int oldest = call_.two_way ? 0 : oldest_of(row.position + first);
         keys += static_cast<long long>(last - oldest + 1) * count;
         for (int head = 0; head < call_.kv_heads; ++head) {
@@ -250,6 +245,21 @@ class Attentions::Plan final : public PhaseWork {
   std::vector<Unit> units_;
   std::vector<std::pair<int, int>> tasks_;  // unit, segment; empty: whole units
 };
+
+const AttentionBodies& attention_bodies() {
+  switch (isa()) {
+    case Isa::generic:
+      return kAttentionGeneric;
+    case Isa::avx2:
+      return kAttentionAvx2;
+    case Isa::avx512:
+      return kAttentionAvx512;
+    case Isa::neon:
+    case Isa::i8mm:
+      return kAttentionNeon;
+  }
+  return kAttentionGeneric;
+}
 
 Attentions::Attentions() = default;
 Attentions::~Attentions() = default;

@@ -46,4 +46,7 @@ class Attentions {
 
 void run_attention(const AttentionCall& call, int rows);
 
+/// Those of the instruction set in use.
+const AttentionBodies& attention_bodies();
+
 }  // namespace mlxcel::kernels

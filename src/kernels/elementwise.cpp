@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 #include "kernels/isa/rowwise.h"
 #include "kernels/primitive.h"
 
@@ -21,6 +22,10 @@ const RowwiseBodies& rowwise_bodies() {
       return rowwise_avx2();
     case Isa::avx512:
       return rowwise_avx512();
+#elif defined(__aarch64__)
+    case Isa::neon:
+    case Isa::i8mm:
+      return rowwise_neon();
 #endif
     default:
       return rowwise_generic();

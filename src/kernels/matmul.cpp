@@ -179,7 +179,8 @@ class Products::Plan final : public PhaseWork {
     uint8_t* const to = panel + static_cast<size_t>(t.first) * panel_row_bytes(kind, w_->columns);
     switch (kind) {
       case kPairPanel:
-        bodies_->quantize(rows, t.count, first, last, p_.precision == Precision::fast ? 127 : kLimit16, to);
+        // `fast` too: where bytes do not serve, eight bits would cost as much as sixteen.
+        bodies_->quantize(rows, t.count, first, last, kLimit16, to);
         break;
       case kPlanePanel:
         bodies_->quantize_planes(rows, t.count, first, last, to);

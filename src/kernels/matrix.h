@@ -42,6 +42,8 @@ class Matrix {
   int experts() const;    // 0: not a bank
   size_t bytes() const;   // memory held
   bool is_gated() const;  // made by gated(), with both halves in one table
+  /// The same memory read as a plain matrix, for products without an activation (see gate_and_up).
+  Matrix as_plain() const;
   /// The weights back, equal in value to those given (the oracle of tests; `quantize` and export).
   std::vector<Weight> unpack() const;
 
@@ -60,6 +62,10 @@ array matmul(const array& x, const Matrix& w, const std::optional<array>& bias =
 array gated_matmul(const array& x, const Matrix& gate_up, Activation activation,
                    const std::optional<array>& gate_bias = std::nullopt,
                    const std::optional<array>& up_bias = std::nullopt);
+
+/// The two products before the activation, one after the other: [tokens, rows], of a bank [tokens, k, rows].
+/// No promise on their bits beside gated_matmul's.
+array gate_and_up(const array& x, const Matrix& gate_up, const std::optional<array>& experts = std::nullopt);
 
 /// Rows by their own experts. x [tokens, columns] or [tokens, k, columns], experts [tokens, k] int32
 /// -> [tokens, k, rows].

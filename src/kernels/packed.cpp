@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 #include "kernels/primitive.h"
 
 namespace mlxcel::kernels {
@@ -192,6 +193,16 @@ uint32_t spread_nibbles(uint32_t w) {
   return squeeze(w & 0x0f0f0f0fu) | squeeze(w >> 4 & 0x0f0f0f0fu) << 16;
 }
 
+/// Two words of 8 byte codes, as to_words() has them.
+void byte_words(const uint8_t* codes, uint32_t* word) {
+  const auto spread = [](uint32_t v) { return (v | v << 8) & 0x00ff00ffu; };
+  uint32_t first, last;
+  std::memcpy(&first, codes, 4);
+  std::memcpy(&last, codes + 4, 4);
+  word[0] = spread(first & 0xffffu) | spread(last & 0xffffu) << 8;
+  word[1] = spread(first >> 16) | spread(last >> 16) << 8;
+}
+
 void chunk_words(const uint8_t* codes, CodeKind kind, uint32_t* word) {
   if (words_of(kind) == 4) {
     for (int q = 0; q < 4; ++q) {
@@ -199,6 +210,10 @@ void chunk_words(const uint8_t* codes, CodeKind kind, uint32_t* word) {
       std::memcpy(&w, codes + 4 * q, 4);
       word[q] = spread_nibbles(w);
     }
+    return;
+  }
+  if (of_bytes(kind)) {
+    for (int i = 0; i < 4; ++i) byte_words(codes + 8 * i, word + 2 * i);
     return;
   }
   uint8_t code[kChunk];
@@ -271,16 +286,30 @@ void pack_quantized(const Segment& segment, const Reader& reader, size_t row, ui
   const CodeLayout& layout = segment.layout;
   const BlockMap map(layout, segment.block_rows);
   const uint8_t* codes = reader.data.row(row);
+  const size_t width = static_cast<size_t>(map.width), step = 4 * static_cast<size_t>(map.lanes);
   uint32_t word[8];
-  for (int chunk = 0; chunk < layout.columns / kChunk; ++chunk, codes += 4 * map.width) {
-    chunk_words(codes, layout.code, word);
-    for (int q = 0; q < map.width; ++q) std::memcpy(block + map.word(chunk, place, q), word + q, 4);
+  for (int chunk = 0; chunk < layout.columns / kChunk; chunk += map.group_chunks) {
+    uint8_t* to = block + map.word(chunk, place, 0);
+    for (int c = 0; c < map.group_chunks; ++c, to += map.chunk_bytes, codes += 4 * width) {
+      chunk_words(codes, layout.code, word);
+      for (size_t q = 0; q < width; ++q) std::memcpy(to + q * step, word + q, 4);
+    }
   }
-  for (int g = 0; g < layout.columns / reader.weight.format->group_size; ++g) {
-    const size_t at = static_cast<size_t>(g) * map.element;
-    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + at, map.element);
-    if (reader.biases) std::memcpy(block + map.bias(g, place), reader.biases->row(row) + at, map.element);
+  const auto spread = [&](const uint8_t* from, size_t at) {
+    for (int g = 0; g < layout.columns / layout.group; ++g, at += map.group_bytes)
+      if (map.element == 2)
+        std::memcpy(block + at, from + 2 * g, 2);
+      else
+        std::memcpy(block + at, from + static_cast<size_t>(g) * map.element, map.element);
+  };
+  if (map.halves == 1) {
+    spread(reader.scales->row(row), map.scale(0, place));
+    if (reader.biases) spread(reader.biases->row(row), map.bias(0, place));
+    return;
   }
+  for (int g = 0; g < map.halves * (layout.columns / layout.group); ++g)
+    std::memcpy(block + map.scale(g, place), reader.scales->row(row) + static_cast<size_t>(g) * map.element,
+                map.element);
 }
 
 void pack_dense(const Segment& segment, const Reader& reader, size_t row, int columns, uint8_t* block,
@@ -387,6 +416,11 @@ const MatmulBodies& matmul_bodies() {
       return matmul_avx2();
     case Isa::avx512:
       return matmul_avx512();
+#elif defined(__aarch64__)
+    case Isa::neon:
+      return matmul_neon();
+    case Isa::i8mm:
+      return matmul_i8mm();
 #endif
     default:
       return matmul_generic();
@@ -440,29 +474,31 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
     for (size_t i = first; i < last; ++i) readers.emplace_back(weights[i]);
     const size_t source0 = storage.sources.size() - readers.size();
     const int total = static_cast<int>(experts) * segment.blocks;
-    WorkerPool::shared().run([&](int worker, int width) {
-      const auto [begin, end] = share(total, worker, width);
-      for (int index = begin; index < end; ++index) {
-        const int expert = index / segment.blocks, block = index % segment.blocks;
-        uint8_t* const to = segment.block(expert, block);
-        std::memset(to, 0, segment.block_bytes);
-        for (size_t i = 0; i < readers.size(); ++i) {
-          const Source& source = storage.sources[source0 + i];
-          const int rows = out_rows(readers[i].weight);
-          const int from = std::max(block * per_block - source.row0, 0);
-          const int until = std::min((block + 1) * per_block - source.row0, rows);
-          for (int row = from; row < until; ++row) {
-            const auto place = segment.place(source.row0 + row, source.half);
-            const size_t at =
-                static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
-            if (segment.dense)
-              pack_dense(segment, readers[i], at, storage.columns, to, place.row);
-            else
-              pack_quantized(segment, readers[i], at, to, place.row);
-          }
+    const auto pack_block = [&](int index) {
+      const int expert = index / segment.blocks, block = index % segment.blocks;
+      uint8_t* const to = segment.block(expert, block);
+      if ((block + 1) * per_block > segment.rows) std::memset(to, 0, segment.block_bytes);
+      for (size_t i = 0; i < readers.size(); ++i) {
+        const Source& source = storage.sources[source0 + i];
+        const int rows = out_rows(readers[i].weight);
+        const int from = std::max(block * per_block - source.row0, 0);
+        const int until = std::min((block + 1) * per_block - source.row0, rows);
+        for (int row = from; row < until; ++row) {
+          const auto place = segment.place(source.row0 + row, source.half);
+          const size_t at =
+              static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
+          if (segment.dense)
+            pack_dense(segment, readers[i], at, storage.columns, to, place.row);
+          else
+            pack_quantized(segment, readers[i], at, to, place.row);
         }
       }
-    });
+    };
+    // Loosely: other threads (the tokenizer's) may hold a worker's CPU at the start.
+    WorkerPool::shared().each(total, std::clamp(total / (16 * WorkerPool::shared().width()), 1, 64),
+                              [&](int begin, int end) {
+                                for (int index = begin; index < end; ++index) pack_block(index);
+                              });
     storage.segments.push_back(std::move(segment));
   }
 }

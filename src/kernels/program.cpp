@@ -169,13 +169,8 @@ class Program::Run {
     call.out = at(op.out);
     call.pages = op.pool.layer;
     call.page_bytes = op.pool.page_bytes;
-    call.head_bytes = blocks.head_bytes;
-    call.value_offset = blocks.value_offset;
-    call.type = blocks.type;
+    blocks.tell(call);
     call.heads = op.form.heads;
-    call.kv_heads = blocks.kv_heads;
-    call.key_dim = blocks.key_dim;
-    call.value_dim = blocks.value_dim;
     call.scale = op.form.scale;
     call.softcap = op.form.softcap;
     call.window = op.form.window;

@@ -4,6 +4,7 @@
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
 #include "kernels/isa/dispatch.h"
+#include "kernels/isa/neon.h"
 #include "kernels/isa/recurrent.h"
 #include "kernels/primitive.h"
 
@@ -21,6 +22,10 @@ const RecurrentBodies& bodies() {
       return recurrent_avx2();
     case Isa::avx512:
       return recurrent_avx512();
+#elif defined(__aarch64__)
+    case Isa::neon:
+    case Isa::i8mm:
+      return recurrent_neon();
 #endif
     default:
       return recurrent_generic();

@@ -15,6 +15,7 @@
 #include "checkpoint/config.h"
 #include "checkpoint/rules.h"
 #include "checkpoint/source.h"
+#include "models/mtp.h"
 #include "models/skeleton.h"
 #include "nn/weights.h"
 
@@ -61,6 +62,13 @@ class Builder {
   Function function_;
 };
 
+/// How a family's block that predicts further is built, from rules of its own over the same checkpoint; a
+/// checkpoint of which these rules leave nothing has none.
+struct MtpArch {
+  std::function<MtpBlock(const Config&, const Weights&)> build = {};
+  WeightRules weights = {};
+};
+
 struct Arch {
   std::vector<std::string> model_types;  // as config.json spells them
   std::vector<std::string> gguf = {};    // general.architecture names (mapped by checkpoint; for `arch`)
@@ -68,6 +76,7 @@ struct Arch {
   std::string reference;  // whose numbers are right
   Builder build = {};
   WeightRules weights = {};
+  MtpArch mtp = {};
   std::string tiny;  // config.json of the tests' model: every feature, few numbers
 };
 

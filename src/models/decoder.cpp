@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "base/error.h"
+#include "kernels/elementwise.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -163,7 +164,8 @@ NetworkFacts Decoder::facts() const {
           .hidden = dims_.hidden,
           .layers = static_cast<int>(blocks_.size()),
           .max_positions = dims_.max_positions,
-          .encoder = false};
+          .encoder = false,
+          .diffusion = diffusion_};
 }
 
 array Decoder::layers(Step& step) const {
@@ -187,7 +189,7 @@ array Decoder::capped(const array& logits) const {
   array y = logits;
   if (logit_scale_ != 1.0f && !fault("logit scale dropped")) y = mx::multiply(y, array(logit_scale_));
   if (softcap_ <= 0.0f || fault("logit cap dropped")) return y;
-  return mx::multiply(mx::tanh(mx::divide(y, array(softcap_))), array(softcap_));
+  return mx::multiply(kernels::activate(mx::divide(y, array(softcap_)), Activation::tanh), array(softcap_));
 }
 
 array Decoder::hidden(Step& step) const {
@@ -197,6 +199,20 @@ array Decoder::hidden(Step& step) const {
   layers(list);
   return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take()
                                                                          : (*norm_)(list.take());
+}
+
+std::pair<array, array> Skeleton::logits_and_hidden(Step&) const {
+  fail(ErrorKind::unsupported, "this network has no logits beside its hidden states");
+}
+
+std::pair<array, array> Decoder::logits_and_hidden(Step& step) const {
+  const array normed = hidden(step);
+  const auto& wanted = step.wanted();
+  if (wanted.empty()) return {mx::zeros({0, dims_.vocab}, mx::float32), normed};
+  const bool some = static_cast<int>(wanted.size()) != step.count();
+  const array rows =
+      some ? mx::take(normed, array(wanted.data(), {static_cast<int>(wanted.size())}, mx::int32), 0) : normed;
+  return {capped(head_(rows)), normed};
 }
 
 array Decoder::logits(Step& step) const {

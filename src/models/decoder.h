@@ -86,12 +86,17 @@ class Decoder : public Skeleton {
   void finish(Norm norm, Linear head);
   /// logits = cap * tanh(logits / cap)
   void softcap(float cap) { softcap_ = cap; }
+  /// Its blocks of masked tokens are filled in together.
+  void diffuses(const Diffusion& diffusion) { diffusion_ = diffusion; }
   /// logits *= scale, before the cap
   void logit_scale(float scale) { logit_scale_ = scale; }
 
   NetworkFacts facts() const override;
   array hidden(Step& step) const override;
   array logits(Step& step) const override;
+  std::pair<array, array> logits_and_hidden(Step& step) const override;
+  const Embedding* table() const override { return &embedding_; }
+  const Linear* head() const override { return &head_; }
 
  private:
   array layers(Step& step) const;
@@ -106,6 +111,7 @@ class Decoder : public Skeleton {
   Linear head_;
   std::optional<Norm> embedding_norm_;
   float softcap_ = 0.0f, logit_scale_ = 1.0f;
+  Diffusion diffusion_;
 };
 
 /// sqrt(hidden), rounded to the table's type as Gemma computes it (55.4256 is 55.5 in bf16).

@@ -7,29 +7,13 @@
 #include "base/error.h"
 #include "models/arch.h"
 #include "models/encoder.h"
+#include "models/fitted.h"
 
 namespace mlxcel {
 
 namespace {
 
 constexpr size_t kNamesInMessage = 8;
-
-class LoadedModel : public Model {
- public:
-  ModelInfo info_;
-  StateLayout layout_;
-  std::unique_ptr<Skeleton> network_;
-
-  const ModelInfo& info() const override { return info_; }
-  const StateLayout& layout() const override { return layout_; }
-  array logits(Step& step) override { return network_->logits(step); }
-  array hidden(Step& step) override { return network_->hidden(step); }
-  array scores(Step& step) override {
-    return score_ ? (*score_)(last_of_rows(network_->hidden(step), step)) : network_->scores(step);
-  }
-
-  std::optional<Linear> score_;  // a decoder's classifier, over each row's last token
-};
 
 /// Tensors of a bare decoder ("layers.0…") under the names of one with a head.
 std::vector<Rule> with_root(const Source& source) {
@@ -67,6 +51,57 @@ void refuse_unasked(const std::vector<std::string>& names) {
        names.size(), names.size() == 1 ? "tensor" : "tensors", list);
 }
 
+class LoadedModel : public Model {
+ public:
+  ModelInfo info_;
+  StateLayout layout_;
+  std::shared_ptr<Source> source_;  // after the rules: what adapters are fitted to
+  std::shared_ptr<AdapterBook> adapters_;
+  std::shared_ptr<Source> published_;
+  std::optional<Config> config_;
+  const MtpArch* mtp_ = nullptr;
+  std::unique_ptr<Skeleton> network_;
+
+  const ModelInfo& info() const override { return info_; }
+  const StateLayout& layout() const override { return layout_; }
+  array logits(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits(step);
+  }
+  array hidden(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->hidden(step);
+  }
+  array scores(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return score_ ? (*score_)(last_of_rows(network_->hidden(step), step)) : network_->scores(step);
+  }
+  std::optional<Linear> score_;  // a decoder's classifier, over each row's last token
+  std::pair<array, array> logits_and_hidden(Step& step) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits_and_hidden(step);
+  }
+  std::shared_ptr<const MtpHead> mtp() const override {
+    if (!mtp_->build || network_->table() == nullptr || network_->head() == nullptr) return nullptr;
+    const auto ruled = apply_rules(published_, mtp_->weights(*config_, *published_));
+    if (ruled->names().empty()) return nullptr;
+    StateLayout layout;
+    const auto weights = Weights::load(ruled, layout);
+    MtpBlock block = mtp_->build(*config_, weights);
+    refuse_unasked(weights.report().unasked);
+    return std::make_shared<const MtpHead>(layout, std::move(block),
+                                           MtpHead::Shared{*network_->table(), *network_->head()});
+  }
+  std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const override {
+    check_copies(*source_, files);
+    auto made = adapters_->make([&](const std::string& weight, const Shape& shape) {
+      return fitted(*source_, files, weight, shape);
+    });
+    refuse_unused(files);
+    return made;
+  }
+};
+
 ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFacts& facts,
                   const WeightReport& report) {
   return {.model_type = config.get<std::string>("model_type"),
@@ -81,7 +116,8 @@ ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFac
           .checkpoint_dtype = report.dtype,
           .weight_bytes = report.bytes_held,
           .parameters = report.parameters,
-          .warnings = report.warnings};
+          .warnings = report.warnings,
+          .diffusion = facts.diffusion};
 }
 
 /// Heads other than a language model's (rerankers) and drafters are named before their tensors confuse.
@@ -109,13 +145,22 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
   const bool keeps_nothing = decoder && (options.keeps_nothing || classifies || two_way);
   auto rules = keeps_nothing ? with_root(*source) : std::vector<Rule>{};
   for (Rule& rule : found.arch.weights(config, *source)) rules.push_back(std::move(rule));
-  const auto weights = Weights::load(apply_rules(std::move(source), rules), model->layout_, options.progress);
+  model->published_ = source;
+  model->config_ = config;
+  model->mtp_ = &found.arch.mtp;
+  model->source_ = apply_rules(std::move(source), rules);
+  const auto weights = Weights::load(fused(model->source_, options.fuse), model->layout_, options.progress);
+  model->adapters_ = weights.adapters();
   if (keeps_nothing) weights.keep_nothing(two_way);
   model->network_ = found.arch.build(config, weights);
   if (classifies)
     model->score_ = weights.linear("score", label_count(config), model->network_->facts().hidden, Bias::none);
   const WeightReport report = weights.report();
   refuse_unasked(report.unasked);
+  for (const FusedAdapter& one : options.fuse) {
+    refuse_unused(one.files);
+    check_copies(*model->source_, one.files);
+  }
   model->info_ = info_of(config, found, model->network_->facts(), report);
   if (keeps_nothing) {
     model->info_.encoder = true;
@@ -129,6 +174,14 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
 }
 
 }  // namespace
+
+std::pair<array, array> Model::logits_and_hidden(Step&) {
+  fail(ErrorKind::unsupported, "this model gives no hidden states beside its logits");
+}
+
+std::shared_ptr<const Adapter> Model::adapter(const AdapterFiles& files) const {
+  fail(ErrorKind::unsupported, "{}: this model takes no adapters", files.path().string());
+}
 
 array Model::scores(Step&) {
   fail(ErrorKind::unsupported, "{} has no classifier: it gives no scores", info().model_type);

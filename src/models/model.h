@@ -5,9 +5,12 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <utility>
 #include <vector>
 
+#include "checkpoint/adapter_files.h"
 #include "checkpoint/checkpoint.h"
+#include "models/skeleton.h"
 #include "nn/weights.h"
 #include "state/step.h"
 #include "state/store.h"
@@ -28,7 +31,10 @@ struct ModelInfo {
   size_t weight_bytes = 0;                   // as held
   long long parameters = 0;
   std::vector<std::string> warnings;
+  Diffusion diffusion = {};  // text diffusion
 };
+
+class MtpHead;
 
 class Model {
  public:
@@ -43,10 +49,22 @@ class Model {
   /// Lazy scores [rows, labels] f32 before any sigmoid or softmax. Throws unsupported where info().labels is
   /// 0.
   virtual array scores(Step& step);
+  /// Both of one evaluation: logits [wanted, vocab], hidden [T, hidden]. Encoders throw unsupported.
+  virtual std::pair<array, array> logits_and_hidden(Step& step);
+  /// The checkpoint's own block that predicts further; none where family or checkpoint has none.
+  virtual std::shared_ptr<const MtpHead> mtp() const { return nullptr; }
+  /// An adapter for rows of this model. bad_checkpoint naming pairs that fit nothing here. Any thread.
+  virtual std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const;
+};
+
+struct FusedAdapter {
+  AdapterFiles files;
+  float scale = 1.0f;
 };
 
 struct LoadOptions {
   std::function<void(size_t done, size_t total)> progress = {};  // bytes; called on the loading thread
+  std::vector<FusedAdapter> fuse = {};  // baked into the weights; quantised ones become dense
   /// A decoder whose rows keep nothing: for embeddings, or for the logits of a last token (rerankers).
   bool keeps_nothing = false;
 };

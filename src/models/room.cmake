@@ -50,9 +50,3 @@ const std::vector<std::string>& golden_names() {
 }  // namespace mlxcel
 ]] @ONLY)
 target_sources(mlxcel_models PRIVATE ${golden_list})
-
-# Parsing MLX's headers is half of what an architecture file costs to compile.
-target_precompile_headers(mlxcel_models PRIVATE
-  <algorithm> <cmath> <functional> <initializer_list> <limits> <map> <memory> <optional> <span> <string>
-  <string_view> <utility> <variant> <vector> <fmt/format.h> <fmt/ranges.h> <mlx/array.h> <mlx/dtype.h>
-  <mlx/ops.h>)

@@ -16,12 +16,21 @@
 
 namespace mlxcel {
 
+/// Models that fill in blocks of masked tokens, which see each other, in place of one token after another.
+struct Diffusion {
+  int block = 0;           // tokens of a block; 0: the model writes one token after another
+  int mask = -1;           // the token that stands for one not known yet
+  float threshold = 0.9f;  // tokens surer than this are taken at once
+  int steps = 0;           // most rounds of a block; 0: one for each of its tokens
+};
+
 struct NetworkFacts {
   int vocab = 0;
   int hidden = 0;
   int layers = 0;
   int max_positions = 0;  // 0: unbounded or not named
   bool encoder = false;
+  Diffusion diffusion = {};
   int labels = 0;  // of a classifier over whole rows (rerankers); 0: none
 };
 
@@ -31,7 +40,12 @@ class Skeleton {
   virtual NetworkFacts facts() const = 0;
   virtual array hidden(Step& step) const = 0;  // [tokens, hidden], after the final norm
   virtual array logits(Step& step) const = 0;  // [wanted, vocab]
-  virtual array scores(Step& step) const;      // [rows, labels]; unsupported where there is no classifier
+  /// Both of one evaluation.
+  virtual std::pair<array, array> logits_and_hidden(Step& step) const;
+  /// What a block that predicts further shares; none where there is no such thing.
+  virtual const Embedding* table() const { return nullptr; }
+  virtual const Linear* head() const { return nullptr; }
+  virtual array scores(Step& step) const;  // [rows, labels]; unsupported where there is no classifier
 };
 
 /// A part's work as phases, if it offers them.

@@ -4,6 +4,7 @@
 #include <utility>
 
 #include "base/error.h"
+#include "kernels/elementwise.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -19,15 +20,17 @@ int window_of(const AttentionOptions& options) {
 /// A slot of the state's, or none where rows keep nothing.
 std::optional<int> slot_of(const Weights& w, const Dims& dims, const AttentionOptions& options) {
   if (w.keeps_nothing()) {
-    if (options.chunk > 0)
-      fail(ErrorKind::unsupported, "{}: attention in chunks is not supported for embeddings", w.path());
+    if (options.chunk > 0 || options.block > 0)
+      fail(ErrorKind::unsupported, "{}: attention in chunks or blocks is not supported for embeddings",
+           w.path());
     return std::nullopt;
   }
   return w.layout().add_kv({.kv_heads = dims.kv_heads,
                             .key_dim = dims.head_dim,
                             .value_dim = dims.head_dim,
                             .window = window_of(options),
-                            .chunk = fault("chunk ignored") ? 0 : options.chunk});
+                            .chunk = fault("chunk ignored") ? 0 : options.chunk,
+                            .block = fault("blocks seen one way") ? 0 : options.block});
 }
 
 /// Heads numbered a * inner + b as b * outer + a.
@@ -52,7 +55,8 @@ Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions&
       sight_{.causal = !w.two_way(), .window = window_of(options)},
       scale_(options.scale > 0.0f ? options.scale : 1.0f / std::sqrt(static_cast<float>(dims.head_dim))),
       softcap_(options.softcap),
-      clip_(fault("clip dropped") ? 0.0f : options.clip) {
+      clip_(fault("clip dropped") ? 0.0f : options.clip),
+      blocks_(options.block > 0) {
   const int q = dims.heads * dims.head_dim, kv = dims.kv_heads * dims.head_dim;
   qkv_ = options.fused.empty()
              ? w.fused({"q_proj", "k_proj", "v_proj"}, {q, kv, kv}, dims.hidden, options.qkv_bias)
@@ -95,7 +99,8 @@ Heads Attention::heads(const array& x, Step& step) const {
 array Attention::gated(const array& seen, const array& x) const {
   if (fault("output gate dropped")) return seen;
   const array logits = (*gate_)(x);
-  const array open = softplus_ ? mx::logaddexp(logits, array(0.0f)) : mx::sigmoid(logits);
+  // Ours: MLX rounds the tail of an array otherwise than its vectors, and a token's place must change no bit.
+  const array open = kernels::activate(logits, softplus_ ? Activation::softplus : Activation::sigmoid);
   if (gate_->out == seen.shape(1)) return mx::multiply(seen, open);
   const array by_head = mx::reshape(seen, {seen.shape(0), plan_.heads, -1});
   return mx::reshape(mx::multiply(by_head, mx::expand_dims(open, -1)), seen.shape());
@@ -120,7 +125,7 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
 bool Attention::phases(PhaseList& list) const {
   // What heads() and the gate do beside the program's own steps stays outside it.
   const bool usual = slot_ && !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ &&
-                     !tiled_ && clip_ == 0.0f && !(plan_.rope && plan_.rope->limit() > 0);
+                     !tiled_ && clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
   if (!usual) return false;
   const auto residual = list.residual();
   return list.linear(qkv_) && list.attend(plan_, {*slot_, scale_, softcap_, sinks_}) &&

@@ -46,6 +46,7 @@ struct AttentionOptions {
   std::optional<HeadNormOptions> qk_norm = {};  // of q and k: "q_norm", "k_norm"
   int window = 0;                               // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;                                // 0: none; C: query i sees keys i - i % C … i
+  int block = 0;                                // 0: none; B: blocks of B tokens see each other
   float scale = 0.0f;                           // of the scores; 0: 1 / sqrt(head_dim)
   float softcap = 0.0f;                         // 0: none
   bool sinks = false;                           // learned logit per head, "sinks"
@@ -82,6 +83,7 @@ class Attention {
   std::optional<int> slot_;  // none: rows keep nothing
   Sight sight_;
   float scale_, softcap_, clip_;
+  bool blocks_;
 };
 
 struct EncoderAttentionNames {

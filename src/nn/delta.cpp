@@ -158,12 +158,11 @@ array joined_convolutions(const Weights& w, int width, int taps) {
 
 KdaMixer::KdaMixer(const Weights& w, const KdaOptions& options)
     : o_(options),
-      in_(w.fused({"q_proj", "k_proj", "v_proj", "b_proj", "f_a_proj", "g_a_proj"},
+      in_(w.fused({"q_proj", "k_proj", "v_proj", "b_proj", "f_a_proj", o_.whole_gate ? "g_proj" : "g_a_proj"},
                   {o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads * o_.head_dim, o_.heads,
-                   o_.head_dim, o_.head_dim},
+                   o_.head_dim, o_.whole_gate ? o_.heads * o_.head_dim : o_.head_dim},
                   o_.hidden, Bias::none)),
       forget_(w.linear("f_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none)),
-      gate_(w.linear("g_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none)),
       out_(w.linear("o_proj", o_.hidden, o_.heads * o_.head_dim, Bias::none)),
       conv_weight_(joined_convolutions(w, o_.heads * o_.head_dim, o_.taps)),
       dt_bias_(w.tensor("dt_bias", {o_.heads * o_.head_dim})),
@@ -172,7 +171,9 @@ KdaMixer::KdaMixer(const Weights& w, const KdaOptions& options)
       conv_slot_(
           w.layout().add_recurrent({.name = "conv", .shape = {o_.taps - 1, 3 * o_.heads * o_.head_dim}})),
       delta_slot_(
-          w.layout().add_recurrent({.name = "delta", .shape = {o_.heads, o_.head_dim, o_.head_dim}})) {}
+          w.layout().add_recurrent({.name = "delta", .shape = {o_.heads, o_.head_dim, o_.head_dim}})) {
+  if (!o_.whole_gate) gate_ = w.linear("g_b_proj", o_.heads * o_.head_dim, o_.head_dim, Bias::none);
+}
 
 array KdaMixer::operator()(const array& x, Step& step, const Residual& residual) const {
   const int tokens = x.shape(0), width = o_.heads * o_.head_dim;
@@ -192,9 +193,15 @@ array KdaMixer::operator()(const array& x, Step& step, const Residual& residual)
   const array beta = kernels::activate(columns(all, at, at + o_.heads), Activation::sigmoid);
   at += o_.heads;
   const array forget = mx::add(forget_(columns(all, at, at + o_.head_dim)), dt_bias_);
-  const array decay = mx::multiply(by_head(kernels::activate(forget, Activation::softplus)), rate_);
+  // rate_ is -e^A.
+  const array decay = o_.lowest != 0.0f
+                          ? mx::multiply(kernels::activate(mx::negative(mx::multiply(by_head(forget), rate_)),
+                                                           Activation::sigmoid),
+                                         array(fault("memory never fades") ? 0.0f : o_.lowest))
+                          : mx::multiply(by_head(kernels::activate(forget, Activation::softplus)), rate_);
   at += o_.head_dim;
-  const array gate = kernels::activate(gate_(columns(all, at, at + o_.head_dim)), Activation::sigmoid);
+  const array logits = columns(all, at, all.shape(1));
+  const array gate = kernels::activate(o_.whole_gate ? logits : gate_(logits), Activation::sigmoid);
   const array y =
       kernels::rms_norm(delta_rule(q, k, v, beta, decay, step, delta_slot_), norm_weight_, o_.eps);
   const array flat = mx::reshape(y, {tokens, width});

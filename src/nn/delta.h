@@ -60,11 +60,14 @@ struct KdaOptions {
   int taps = 4;
   float eps = 1e-5f;  // of the gated norm
   Activation activation = Activation::silu;
+  float lowest = 0.0f;      // not 0: the logarithm of a decay is lowest * sigmoid(e^A (f + dt_bias))
+  bool whole_gate = false;  // g_proj in place of g_a_proj and g_b_proj
 };
 
 /// The same with a decay for each channel of a key, and sigmoid gates on the normed output (Kimi Delta
-/// Attention). Reads q_proj, k_proj, v_proj, b_proj, f_a_proj, f_b_proj, g_a_proj, g_b_proj, q_conv1d,
-/// k_conv1d, v_conv1d, dt_bias, A_log, o_norm, o_proj. Reference: transformers KimiLinearDeltaAttention.
+/// Attention). Reads q_proj, k_proj, v_proj, b_proj, f_a_proj, f_b_proj, g_a_proj, g_b_proj (or g_proj),
+/// q_conv1d, k_conv1d, v_conv1d, dt_bias, A_log, o_norm, o_proj. Reference: transformers
+/// KimiLinearDeltaAttention.
 class KdaMixer {
  public:
   KdaMixer(const Weights& w, const KdaOptions& options);

@@ -7,6 +7,13 @@ namespace mlxcel {
 
 array ClampedGlu::operator()(const array& gate, const array& up) const {
   if (fault("clamp left out")) return mx::multiply(kernels::activate(gate, Activation::silu), up);
+  const auto bent = [](const array& x, float by) {
+    return mx::multiply(kernels::activate(mx::multiply(x, array(1.0f / by)), Activation::tanh), array(by));
+  };
+  if (bend > 0.0f) {
+    const array opened = mx::multiply(bent(gate, bend), kernels::activate(gate, Activation::sigmoid));
+    return mx::multiply(opened, up_bend > 0.0f ? bent(up, up_bend) : up);
+  }
   const array top(limit);
   const array bounded = mx::minimum(mx::maximum(up, array(-limit)), top);
   const array other = offset == 0.0f ? bounded : mx::add(bounded, array(offset));

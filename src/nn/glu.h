@@ -13,6 +13,10 @@ struct ClampedGlu {
   float alpha = 1.0f;
   float offset = 0.0f;
   bool after = false;
+  /// Not 0: bent in place of cut, both halves: beta tanh(gate / beta) sigmoid(gate) * up_bend tanh(up /
+  /// up_bend) (SiTU; up_bend 0: up as it is).
+  float bend = 0.0f;
+  float up_bend = 0.0f;
   array operator()(const array& gate, const array& up) const;
   /// [..., 2 width]: gate, then up.
   array halves(const array& both) const;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "checkpoint/config.h"
+#include "kernels/elementwise.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -23,14 +24,50 @@ Activation activation_from(const Config& config, const char* key, const char* fa
   return activation_from(config.get<std::string>(key, fallback), fmt::format("{}: {}", config.where(), key));
 }
 
+namespace {
+
+array gate_times_up(const array& both, Activation activation) {
+  const auto halves = mx::split(both, 2, -1);
+  return mx::multiply(kernels::activate(halves[0], activation), halves[1]);
+}
+
+}  // namespace
+
 array Linear::operator()(const array& x, const Residual& residual) const {
-  if (fault("residual dropped") && residual) return kernels::matmul(x, matrix, bias);
-  if (fault("bias dropped")) return kernels::matmul(x, matrix, std::nullopt, residual);
-  return kernels::matmul(x, matrix, bias, residual);
+  const auto plain = [&] {
+    if (fault("residual dropped") && residual) return kernels::matmul(x, matrix, bias);
+    if (fault("bias dropped")) return kernels::matmul(x, matrix, std::nullopt, residual);
+    return kernels::matmul(x, matrix, bias, residual);
+  };
+  return adapted() ? site->added(plain(), x) : plain();
+}
+
+array Linear::gather(const array& x, const array& experts) const {
+  const array y = kernels::gather_matmul(x, matrix, experts);
+  return adapted() ? site->added(y, x, experts) : y;
 }
 
 array GatedLinear::operator()(const array& x, Activation activation) const {
-  return kernels::gated_matmul(x, matrix, activation, gate_bias, up_bias);
+  const array y = kernels::gated_matmul(x, matrix, activation, gate_bias, up_bias);
+  if (!adapted()) return y;
+  const auto open = [&](const array& some, const std::optional<array>&) {
+    const array both = kernels::gate_and_up(some, matrix);
+    if (!gate_bias && !up_bias) return both;
+    const array none = mx::zeros({out}, mx::float32);
+    return mx::add(both, mx::concatenate({gate_bias ? *gate_bias : none, up_bias ? *up_bias : none}, 0));
+  };
+  return site->joined(y, x, std::nullopt, open,
+                      [&](const array& both) { return gate_times_up(both, activation); });
+}
+
+array GatedLinear::gather(const array& x, const array& experts, Activation activation) const {
+  const array y = kernels::gather_gated_matmul(x, matrix, experts, activation);
+  if (!adapted()) return y;
+  const auto open = [&](const array& some, const std::optional<array>& chosen) {
+    return kernels::gate_and_up(some, matrix, chosen);
+  };
+  return site->joined(y, x, experts, open,
+                      [&](const array& both) { return gate_times_up(both, activation); });
 }
 
 void Embedding::check_tokens(const Step& step) const {

@@ -2,11 +2,13 @@
 // Thread: model thread. Shapes: x [tokens, in] -> [tokens, out].
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
 
 #include "kernels/matrix.h"
+#include "nn/adapter.h"
 #include "state/step.h"
 #include "tensor/tensor.h"
 
@@ -27,9 +29,14 @@ struct Linear {
   std::optional<array> bias;
   int out = 0;
   int in = 0;
+  std::shared_ptr<const AdapterSite> site = {};
 
   /// x W^T + bias (+ residual)
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
+  /// Of a bank: rows by their own experts, x [rows, in] or [rows, k, in], experts [rows, k] -> [rows, k,
+  /// out], without the bias.
+  array gather(const array& x, const array& experts) const;
+  bool adapted() const { return site && site->active(); }
 };
 
 /// activation(gate(x)) * up(x), one pass over x.
@@ -38,8 +45,11 @@ struct GatedLinear {
   std::optional<array> gate_bias, up_bias;
   int out = 0;  // of each half
   int in = 0;
+  std::shared_ptr<const AdapterSite> site = {};
 
   array operator()(const array& x, Activation activation) const;
+  array gather(const array& x, const array& experts, Activation activation) const;
+  bool adapted() const { return site && site->active(); }
 };
 
 struct Embedding {
@@ -57,7 +67,7 @@ struct Embedding {
   void check_tokens(const Step& step) const;
   void check_positions(const Step& step) const;
   /// The same storage as an output matrix (tied head).
-  Linear as_linear() const { return {table, std::nullopt, rows, width}; }
+  Linear as_linear() const { return {table, std::nullopt, rows, width, {}}; }
 };
 
 }  // namespace mlxcel

@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "nn/fault.h"
-#include "state/attend.h"
 
 namespace mlxcel {
 
@@ -64,7 +63,7 @@ Rope MlaOptions::rotation(const Config& config, const Dims& dims, int head_dim, 
   return Rope::from(config, turned, {.interleaved = config.get("rope_interleave", interleaved)});
 }
 
-MlaOptions MlaOptions::from(const Config& c, const Dims& d, bool interleaved) {
+MlaOptions MlaOptions::from(const Config& c, const Dims& d, const Defaults& defaults) {
   MlaOptions o;
   o.hidden = d.hidden;
   o.heads = d.heads;
@@ -72,8 +71,9 @@ MlaOptions MlaOptions::from(const Config& c, const Dims& d, bool interleaved) {
   o.kv_rank = c.integer("kv_lora_rank", 1, 1 << 16);
   o.plain_dim = c.integer("qk_nope_head_dim", 1, 4096);
   o.rope_dim = c.integer("qk_rope_head_dim", 2, 4096);
-  o.value_dim = c.integer("v_head_dim", 1, 4096);
-  o.rope = rotation(c, d, o.plain_dim + o.rope_dim, o.rope_dim, interleaved);
+  o.value_dim = defaults.value_dim > 0 ? c.integer("v_head_dim", 1, 4096, defaults.value_dim)
+                                       : c.integer("v_head_dim", 1, 4096);
+  o.rope = rotation(c, d, o.plain_dim + o.rope_dim, o.rope_dim, defaults.interleaved);
   o.scale = score_factor(c) / std::sqrt(static_cast<float>(o.plain_dim + o.rope_dim));
   o.bias = bias_if(c.get("attention_bias", false));
   return o;
@@ -85,8 +85,10 @@ Mla::Mla(const Weights& w, const MlaOptions& options)
       head_ids_(numbers_below(options.heads)),
       slot_(w.layout().add_kv({.kv_heads = 1,
                                .key_dim = options.kv_rank + options.rope_dim,
-                               .value_dim = options.kv_rank,
-                               .window = 0})),
+                               .value_dim = 0,
+                               .window = 0,
+                               .chunk = 0,
+                               .latent = options.kv_rank})),
       scale_(options.scale > 0.0f
                  ? options.scale
                  : 1.0f / std::sqrt(static_cast<float>(options.plain_dim + options.rope_dim))) {
@@ -121,27 +123,30 @@ Mla::Latents Mla::latents(const array& x, const Step& step) const {
   const array k_turned = turned(mx::reshape(columns(kv, o_.kv_rank, kv.shape(1)), {tokens, 1, o_.rope_dim}));
 
   const array heads = mx::broadcast_to(head_ids_, {tokens, o_.heads});
-  const array absorbed = kernels::gather_matmul(columns(q, 0, o_.plain_dim), embed_.matrix, heads);
+  const array absorbed = embed_.gather(columns(q, 0, o_.plain_dim), heads);
   const array wide = mx::reshape(latent, {tokens, 1, o_.kv_rank});
   return {mx::concatenate({absorbed, q_turned}, 2), mx::concatenate({wide, k_turned}, 2), q_latent};
 }
 
-array Mla::values_of(const array& k) const { return columns(k, 0, o_.kv_rank); }
-
-array Mla::output(const array& seen, const Residual& residual) const {
-  const int tokens = seen.shape(0);
-  const array heads = mx::broadcast_to(head_ids_, {tokens, o_.heads});
-  const array values =
-      kernels::gather_matmul(mx::reshape(seen, {tokens, o_.heads, o_.kv_rank}), unembed_.matrix, heads);
-  return out_(mx::reshape(values, {tokens, o_.heads * o_.value_dim}), residual);
+array Mla::seen(const Latents& l, Step& step, const KeyChoice* chosen) const {
+  return attend(l.q, l.k, std::nullopt, step, slot_,
+                {.scale = fault("score scale dropped") ? 1.0f : scale_,
+                 .softcap = 0.0f,
+                 .sinks = {},
+                 .chosen = chosen});
 }
 
+array Mla::values(const array& seen) const {
+  const int tokens = seen.shape(0);
+  const array heads = mx::broadcast_to(head_ids_, {tokens, o_.heads});
+  const array each = unembed_.gather(mx::reshape(seen, {tokens, o_.heads, o_.kv_rank}), heads);
+  return mx::reshape(each, {tokens, o_.heads * o_.value_dim});
+}
+
+array Mla::output(const array& seen, const Residual& residual) const { return out_(values(seen), residual); }
+
 array Mla::operator()(const array& x, Step& step, const Residual& residual) const {
-  const Latents l = latents(x, step);
-  const array seen =
-      attend(l.q, l.k, values_of(l.k), step, slot_,
-             {.scale = fault("score scale dropped") ? 1.0f : scale_, .softcap = 0.0f, .sinks = {}});
-  return output(seen, residual);
+  return output(seen(latents(x, step), step, nullptr), residual);
 }
 
 }  // namespace mlxcel

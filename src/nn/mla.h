@@ -1,8 +1,8 @@
 // Multi-head latent attention: keys and values of every head are projections of one latent per token, so that
 // the latent (and one rotated key) is all a row remembers. Queries are moved into the latent's space and meet
-// it there, for any number of tokens: one way of computing, whatever the step holds.
-// Owner: value. Thread: model thread. Shapes: x [tokens, hidden] -> [tokens, hidden].
-// References: DeepSeek-V2 (2024), transformers DeepseekV3Attention.
+// it there, for any number of tokens: one way of computing, whatever the step holds. Values are the first
+// entries of the keys and lie in the pages once. Owner: value. Thread: model thread. Shapes: x [tokens,
+// hidden] -> [tokens, hidden]. References: DeepSeek-V2 (2024), transformers DeepseekV3Attention.
 #pragma once
 
 #include <optional>
@@ -13,6 +13,7 @@
 #include "nn/norm.h"
 #include "nn/rope.h"
 #include "nn/weights.h"
+#include "state/attend.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -33,9 +34,15 @@ struct MlaOptions {
   std::optional<QueryTemperature> temperature = {};
   Bias bias = Bias::as_stored;  // of q_a_proj, kv_a_proj_with_mqa and o_proj
 
+  /// What holds where the config says nothing: rope_interleave, and v_head_dim (0: it must say).
+  struct Defaults {
+    bool interleaved = true;
+    int value_dim = 0;
+  };
   /// q_lora_rank, kv_lora_rank, qk_nope_head_dim, qk_rope_head_dim, v_head_dim, attention_bias, and the
-  /// rotation with its mscale. `interleaved`: where the config has no rope_interleave.
-  static MlaOptions from(const Config& config, const Dims& dims, bool interleaved = true);
+  /// rotation with its mscale.
+  static MlaOptions from(const Config& config, const Dims& dims, const Defaults& defaults);
+  static MlaOptions from(const Config& config, const Dims& dims) { return from(config, dims, Defaults()); }
   /// The rotation of `rope_dim` of a head's entries.
   static Rope rotation(const Config& config, const Dims& dims, int head_dim, int rope_dim, bool interleaved);
 };
@@ -58,8 +65,11 @@ class Mla {
     std::optional<array> q_latent;  // normed, [tokens, q_rank]
   };
   Latents latents(const array& x, const Step& step) const;
-  array values_of(const array& k) const;
-  /// What the heads saw, [tokens, heads * kv_rank], to the output.
+  /// What the heads see of the latents, [tokens, heads * kv_rank]; `chosen`: of these keys alone, or of all.
+  array seen(const Latents& l, Step& step, const KeyChoice* chosen) const;
+  /// What the heads saw, [tokens, heads * kv_rank], as their values [tokens, heads * value_dim].
+  array values(const array& seen) const;
+  /// The same to the output.
   array output(const array& seen, const Residual& residual) const;
 
   MlaOptions o_;

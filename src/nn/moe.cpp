@@ -142,14 +142,20 @@ std::pair<array, array> Router::operator()(const array& x) const {
 SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : o_(options) {
   if (!o_.router.empty()) router_.emplace(w, hidden, options);
   const Weights bank = w / o_.bank;
+  const int read = o_.latent.width > 0 ? o_.latent.width : hidden;
+  if (o_.latent.width > 0) {
+    into_ = w.linear(o_.latent.into, read, hidden, Bias::none);
+    back_ = w.linear(o_.latent.back, hidden, read, Bias::none);
+    if (!o_.latent.norm.empty()) latent_norm_ = w.rms_norm(o_.latent.norm, read, o_.latent.eps);
+  }
   const bool plain = o_.gated && !o_.clamp && o_.expert_bias == Bias::none;
   if (plain)
-    gate_up_ = bank.gated_bank("gate_proj", "up_proj", o_.experts, o_.width, hidden);
+    gate_up_ = bank.gated_bank("gate_proj", "up_proj", o_.experts, o_.width, read);
   else if (o_.gated)
-    up_ = bank.fused_bank({"gate_proj", "up_proj"}, o_.experts, o_.width, hidden, o_.expert_bias);
+    up_ = bank.fused_bank({"gate_proj", "up_proj"}, o_.experts, o_.width, read, o_.expert_bias);
   else
-    up_ = bank.bank("up_proj", o_.experts, o_.width, hidden, o_.expert_bias);
-  down_ = bank.bank("down_proj", o_.experts, hidden, o_.width, o_.expert_bias);
+    up_ = bank.bank("up_proj", o_.experts, o_.width, read, o_.expert_bias);
+  down_ = bank.bank("down_proj", o_.experts, read, o_.width, o_.expert_bias);
   if (o_.shared.width == 0) return;
   shared_.emplace(w / o_.shared.name, hidden, o_.shared.width, o_.activation, Bias::as_stored,
                   GatedMlpNames{}, o_.shared.clamp);
@@ -161,11 +167,11 @@ SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : 
 
 array SparseMoe::experts(const array& x, const array& chosen) const {
   const auto product = [&](const array& in, const Linear& bank) {
-    const array y = kernels::gather_matmul(in, bank.matrix, chosen);
+    const array y = bank.gather(in, chosen);
     return bank.bias && !fault("expert bias dropped") ? mx::add(y, mx::take(*bank.bias, chosen, 0)) : y;
   };
   const auto inner = [&] {
-    if (gate_up_.out > 0) return kernels::gather_gated_matmul(x, gate_up_.matrix, chosen, o_.activation);
+    if (gate_up_.out > 0) return gate_up_.gather(x, chosen, o_.activation);
     const array y = product(x, up_);
     if (!o_.gated) return kernels::activate(y, o_.activation);
     if (o_.clamp) return o_.clamp->halves(y);
@@ -212,7 +218,9 @@ array SparseMoe::joined(const array& x, const array& routed, const Residual& res
 
 array SparseMoe::with(const array& x, const array& chosen, const array& weights,
                       const Residual& residual) const {
-  return joined(x, routed(x, chosen, weights), residual);
+  array sum = routed(into_ ? (*into_)(x) : x, chosen, weights);
+  if (latent_norm_ && !fault("latent norm left out")) sum = (*latent_norm_)(sum);
+  return joined(x, back_ ? (*back_)(sum) : sum, residual);
 }
 
 array SparseMoe::operator()(const array& x, const Residual& residual) const {

@@ -15,6 +15,7 @@
 #include "nn/glu.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
+#include "nn/norm.h"
 #include "nn/weights.h"
 
 namespace mlxcel {
@@ -43,6 +44,14 @@ struct SharedExperts {
   std::optional<ClampedGlu> clamp = {};
 };
 
+/// Experts that read and give fewer features than the model has.
+struct LatentExperts {
+  int width = 0;  // 0: the model's own
+  std::string into = "routed_expert_down_proj", back = "routed_expert_up_proj";
+  std::string norm = {};  // of what they give, if any
+  float eps = 1e-5f;
+};
+
 struct MoeOptions {
   int experts = 0;
   int per_token = 0;
@@ -69,6 +78,7 @@ struct MoeOptions {
   Bias expert_bias = Bias::none;
   std::optional<ClampedGlu> clamp = {};  // in place of activation(gate) * up
   SharedExperts shared = {};
+  LatentExperts latent = {};
 
   /// Sigmoid scores with a correction bias and groups, as configs of DeepSeek-V3's line spell them:
   /// n_routed_experts (num_experts), num_experts_per_tok, moe_intermediate_size, n_shared_experts
@@ -117,6 +127,8 @@ class SparseMoe {
   Linear up_, down_;     // up_: up alone, or gate then up
   std::optional<GatedMlp> shared_;
   Linear shared_gate_;
+  std::optional<Linear> into_, back_;
+  std::optional<RmsNorm> latent_norm_;
 };
 
 /// Experts in sparse layers, the usual MLP of intermediate_size in dense ones, under `mlp`.

@@ -89,6 +89,7 @@ bool PhaseList::norm(const Norm& norm) {
 }
 
 bool PhaseList::linear(const Linear& linear, Slot residual, Activation activation, std::vector<int> rows) {
+  if (linear.adapted()) return false;
   if (!kernels::Program::takes(linear.matrix) || !kernels::Program::is_constant(linear.bias)) return false;
   value_ = program_->product(value_, linear.matrix,
                              {.norm = std::move(pending_),
@@ -101,6 +102,7 @@ bool PhaseList::linear(const Linear& linear, Slot residual, Activation activatio
 }
 
 bool PhaseList::gated(const GatedLinear& linear, Activation activation) {
+  if (linear.adapted()) return false;
   if (!kernels::Program::takes(linear.matrix) || !kernels::Program::is_constant(linear.gate_bias) ||
       !kernels::Program::is_constant(linear.up_bias) || !linear.matrix.is_gated())
     return false;

@@ -89,6 +89,7 @@ struct Weights::Books {
   size_t held = 0;
   bool keeps_nothing = false, two_way = false;
   std::vector<std::string> warnings;
+  std::shared_ptr<AdapterBook> adapters = std::make_shared<AdapterBook>();
 };
 
 Weights Weights::load(std::shared_ptr<Source> source, StateLayout& layout, Progress progress) {
@@ -183,6 +184,15 @@ std::optional<array> Weights::bias_of(const std::string& name, int out, Bias bia
   return values;
 }
 
+std::shared_ptr<AdapterBook> Weights::adapters() const { return books_->adapters; }
+
+std::shared_ptr<const AdapterSite> Weights::site(const std::vector<std::string>& names,
+                                                 const std::vector<int>& outs, int in, int experts) const {
+  std::vector<AdapterSite::Part> parts;
+  for (size_t i = 0; i < names.size(); ++i) parts.push_back({full(names[i]) + ".weight", outs[i]});
+  return books_->adapters->add_site(std::move(parts), in, experts);
+}
+
 Linear Weights::linear(std::string_view name, int out, int in, Bias bias) const {
   return fused({std::string(name)}, {out}, in, bias);
 }
@@ -190,6 +200,7 @@ Linear Weights::linear(std::string_view name, int out, int in, Bias bias) const 
 Linear Weights::fused(const std::vector<std::string>& names, const std::vector<int>& outs, int in,
                       Bias bias) const {
   Linear linear{.matrix = {}, .bias = {}, .out = 0, .in = in};
+  linear.site = site(names, outs, in);
   std::vector<Weight> weights;
   std::vector<float> bias_values;
   bool biased = false;
@@ -214,6 +225,7 @@ Linear Weights::fused(const std::vector<std::string>& names, const std::vector<i
 
 GatedLinear Weights::gated(std::string_view gate, std::string_view up, int out, int in, Bias bias) const {
   GatedLinear linear{.matrix = {}, .gate_bias = {}, .up_bias = {}, .out = out, .in = in};
+  linear.site = site({std::string(gate), std::string(up)}, {out, out}, in);
   auto g = take(full(gate) + ".weight", {out, in});
   linear.gate_bias = bias_of(full(gate) + ".bias", out, bias);
   auto u = take(full(up) + ".weight", {out, in});
@@ -233,6 +245,7 @@ Linear Weights::bank(std::string_view name, int experts, int out, int in, Bias b
 Linear Weights::fused_bank(const std::vector<std::string>& names, int experts, int out, int in,
                            Bias bias) const {
   Linear linear{.matrix = {}, .bias = {}, .out = out * static_cast<int>(names.size()), .in = in};
+  linear.site = site(names, std::vector<int>(names.size(), out), in, experts);
   std::vector<Weight> weights;
   std::vector<array> biases;
   const bool record = books_->mode == Books::Mode::record;
@@ -260,6 +273,7 @@ Linear Weights::fused_bank(const std::vector<std::string>& names, int experts, i
 GatedLinear Weights::gated_bank(std::string_view gate, std::string_view up, int experts, int out,
                                 int in) const {
   GatedLinear linear{.matrix = {}, .gate_bias = {}, .up_bias = {}, .out = out, .in = in};
+  linear.site = site({std::string(gate), std::string(up)}, {out, out}, in, experts);
   const auto g = take(full(gate) + ".weight", {experts, out, in});
   const auto u = take(full(up) + ".weight", {experts, out, in});
   if (g && u) {

@@ -98,6 +98,8 @@ class Weights {
   std::optional<Weight> peek(std::string_view name) const;
 
   WeightReport report() const;
+  /// Where adapters may stand beside what was loaded so far.
+  std::shared_ptr<AdapterBook> adapters() const;
 
  private:
   struct Books;
@@ -109,6 +111,8 @@ class Weights {
   std::optional<Weight> take(const std::string& name, const Shape& shape, Fit fit = Fit::exact) const;
   std::optional<array> bias_of(const std::string& name, int out, Bias bias) const;
   void hold(size_t bytes) const;
+  std::shared_ptr<const AdapterSite> site(const std::vector<std::string>& names, const std::vector<int>& outs,
+                                          int in, int experts = 0) const;
 
   std::shared_ptr<Books> books_;
   std::string path_;

@@ -129,6 +129,25 @@ void Access::check_origin(const HttpRequest& request) const {
   }
 }
 
+void Access::check_host(const HttpRequest& request) const {
+  if (!options_.check_host) return;
+  std::string host(request.header("host"));
+  if (host.empty() || host.starts_with('[')) return;  // HTTP/1.0, or an address
+  if (const auto colon = host.rfind(':'); colon != std::string::npos) host.resize(colon);
+  while (host.ends_with('.')) host.pop_back();
+  std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
+  // Nobody outside can make a name without a dot resolve; containers call each other so.
+  if (host.find('.') == std::string::npos) return;
+  if (host.find_first_not_of("0123456789.") == std::string::npos) return;
+  for (const char* suffix : {".localhost", ".local", ".internal"}) {
+    if (host.ends_with(suffix)) return;
+  }
+  const auto& list = options_.allowed_hosts;
+  if (std::find(list.begin(), list.end(), host) != list.end()) return;
+  refuse(403, "permission_error", "requests for the host {} are not allowed; see --allowed-hosts",
+         host.substr(0, 200));
+}
+
 std::optional<std::string> Access::allowed_origin(const HttpRequest& request) const {
   const std::string origin(request.header("origin"));
   if (!options_.allowed_origins.empty()) {

@@ -21,6 +21,9 @@ class Access {
   void authenticate(HttpRequest& request) const;
   /// Throws Refusal 403 for an Origin that is not on the list, where there is one.
   void check_origin(const HttpRequest& request) const;
+  /// Throws Refusal 403 for a Host that names another machine: a page of that name, made to resolve to this
+  /// address, must not reach a server that asks for no key.
+  void check_host(const HttpRequest& request) const;
 
   void add_cors(const HttpRequest& request, HttpResponse& response) const;
   /// The answer to OPTIONS.

@@ -2,6 +2,7 @@
 
 #include "api/error.h"
 #include "api/json_node.h"
+#include "text/grammar/call_or_form.h"
 
 namespace mlxcel {
 namespace {
@@ -32,17 +33,35 @@ std::vector<ToolForm> tool_forms(const std::string& tools_json) {
   return out;
 }
 
+Constraint constraint_of(const OutputForm& form) {
+  Constraint out;
+  out.kind = kind_of(form.kind);
+  out.text = form.source;
+  out.strict = form.strict;
+  out.param = form.param;
+  return out;
+}
+
+/// The grammar that `make` gives for the tools. Arguments that cannot be held to their schema exactly are
+/// still held to JSON, with a warning.
+template <class Make>
+std::shared_ptr<const Grammar> with_tools(const Engine& engine, std::vector<ToolForm> tools,
+                                          std::vector<Warning>& warnings, const Make& make) {
+  try {
+    return engine.compile(make(tools));
+  } catch (const Error& error) {
+    for (auto& tool : tools) tool.parameters_json.clear();
+    auto out = engine.compile(make(tools));
+    warnings.push_back({"tool_schema_relaxed", error.what()});
+    return out;
+  }
+}
+
 }  // namespace
 
 GrammarUse form_grammar(const Engine& engine, const OutputForm& form) {
   GrammarUse out;
-  if (form.kind == OutputForm::Kind::free) return out;
-  Constraint wanted;
-  wanted.kind = kind_of(form.kind);
-  wanted.text = form.source;
-  wanted.strict = form.strict;
-  wanted.param = form.param;
-  out.grammar = engine.compile(wanted);
+  if (form.kind != OutputForm::Kind::free) out.grammar = engine.compile(constraint_of(form));
   return out;
 }
 
@@ -53,19 +72,20 @@ GrammarUse chat_grammar(const Engine& engine, const ChatSpec& spec, const ReplyF
     fail_param(spec.form.param, "{}: a forced call leaves no room for a form of the answer", spec.form.param);
   }
   GrammarUse out;
+  const CallWriting& w = format.writing;
+  const ToolFrame frame{w.before, w.between, w.after, w.separator};
+  const bool several = spec.parallel_calls && w.several;
   if (forced) {
-    const CallWriting& w = format.writing;
-    auto tools = tool_forms(spec.tools_json);
-    const ToolFrame frame{w.before, w.between, w.after, w.separator};
-    const bool many = spec.parallel_calls && w.several && spec.tool_choice == ToolChoice::required;
-    try {
-      out.grammar = engine.compile(tool_call_constraint(tools, frame, many, "tools"));
-    } catch (const Error& error) {
-      // Arguments that cannot be held to their schema exactly are still held to JSON.
-      warnings.push_back({"tool_schema_relaxed", error.what()});
-      for (auto& tool : tools) tool.parameters_json.clear();
-      out.grammar = engine.compile(tool_call_constraint(tools, frame, many, "tools"));
-    }
+    const bool many = several && spec.tool_choice == ToolChoice::required;
+    out.grammar = with_tools(engine, tool_forms(spec.tools_json), warnings, [&](const auto& tools) {
+      return tool_call_constraint(tools, frame, many, "tools");
+    });
+  } else if (spec.form.kind != OutputForm::Kind::free && !spec.tools_json.empty() &&
+             spec.tool_choice == ToolChoice::automatic) {
+    const Constraint form = constraint_of(spec.form);
+    out.grammar = with_tools(engine, tool_forms(spec.tools_json), warnings, [&](const auto& tools) {
+      return call_or_form_constraint(tools, frame, several, form, "tools");
+    });
   } else {
     out = form_grammar(engine, spec.form);
   }

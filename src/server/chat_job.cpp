@@ -15,11 +15,12 @@ constexpr size_t kTail = 512;  // bytes of the prompt in which an open thought i
 class ReplyAdapter final : public AnswerWriter {
  public:
   ReplyAdapter(std::unique_ptr<ReplyWriter> writer, std::shared_ptr<const Tokenizer> tokenizer,
-               const ChatSpec& spec, const ReplyOptions& options, int prompt_tokens,
+               Metrics& metrics, const ChatSpec& spec, const ReplyOptions& options, int prompt_tokens,
                std::string budget_message, std::shared_ptr<std::atomic<bool>> end_thought,
                std::vector<Warning> warnings)
       : writer_(std::move(writer)),
         tokenizer_(std::move(tokenizer)),
+        metrics_(metrics),
         with_scores_(spec.logprobs >= 0),
         parallel_(spec.parallel_calls),
         prompt_tokens_(prompt_tokens),
@@ -32,6 +33,7 @@ class ReplyAdapter final : public AnswerWriter {
 
   void begin() override { writer_->begin(prompt_tokens_); }
   void scored(size_t, const std::vector<Draw>&) override {}
+  void timed(size_t row, const openai::TimingFigures& figures) override { writer_->timed(row, figures); }
 
   void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
     Choice& choice = choices_[row];
@@ -63,7 +65,9 @@ class ReplyAdapter final : public AnswerWriter {
     end.calls = choice.given;
     end.finish = !cut && end.calls > 0 ? "tool_calls" : figures.finish;
     end.reasoning_tokens = choice.reasoning_tokens;
+    if (choice.given > 0) metrics_.tool_calls.add({"called"}, static_cast<uint64_t>(choice.given));
     if (choice.parser.unparsed()) {
+      metrics_.tool_calls.add({"unparsed"});
       warnings_.push_back(
           {"tool_call_unparsed", "a tool call could not be read and was left in the content"});
     }
@@ -98,6 +102,12 @@ class ReplyAdapter final : public AnswerWriter {
           thought = true;
           writer_->thought(row, piece.text);
           break;
+        case ReplyPiece::Kind::call_open:
+          writer_->call_open(row, piece.index, piece.call);
+          break;
+        case ReplyPiece::Kind::arguments:
+          writer_->call_arguments(row, piece.index, piece.text);
+          break;
         case ReplyPiece::Kind::call:
           ++choices_[row].given;
           writer_->call(row, piece.index, piece.call);
@@ -109,6 +119,7 @@ class ReplyAdapter final : public AnswerWriter {
 
   std::unique_ptr<ReplyWriter> writer_;
   const std::shared_ptr<const Tokenizer> tokenizer_;
+  Metrics& metrics_;
   const bool with_scores_, parallel_;
   const int prompt_tokens_;
   const std::optional<int> budget_;  // of thinking tokens
@@ -165,12 +176,18 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
     input.messages_json = with_tool_instruction(spec.messages_json, spec.tools_json);
     input.tools_json.clear();
   }
-  input.kwargs_json = openai::merge_objects(options.chat_template_kwargs, spec.template_kwargs_json);
+  input.kwargs_json = openai::merge_objects(service.live()->chat_template_kwargs, spec.template_kwargs_json);
   input.continue_final_message = spec.continue_final_message.value_or(
       spec.last_is_assistant && options.prefill_assistant && !spec.add_generation_prompt.value_or(false));
   input.add_generation_prompt = spec.add_generation_prompt.value_or(true) && !input.continue_final_message;
   if (input.continue_final_message) out.continued = spec.last_content;
-  out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
+  if (!options.jinja) {
+    if (!spec.tools_json.empty()) fail_param("tools", "tools: the server was started with --no-jinja");
+    out.prompt = prepare_raw(*engine.tokenizer(), plain_chat_text(input));
+    out.format = reply_format("");
+  } else {
+    out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
+  }
   const auto& text = out.prompt.text;
   out.tail = text.substr(text.size() > kTail ? text.size() - kTail : 0);
   if (out.prompt.double_bos) {
@@ -184,13 +201,13 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
                 std::unique_ptr<ReplyWriter> writer, const ChatOptions& options) {
   Service& service = router.service();
   ChatSpec spec = asked;
-  if (!spec.thought_budget && service.options().reasoning_budget >= 0)
-    spec.thought_budget = service.options().reasoning_budget;
+  const auto live = service.live();
+  if (!spec.thought_budget && live->reasoning_budget >= 0) spec.thought_budget = live->reasoning_budget;
   Request row;
   row.prompt = std::move(prompt.prompt.tokens);
   row.sampling = service.sampling(spec.sampling);
   row.sampling.logprobs = spec.logprobs;
-  row.max_tokens = spec.max_tokens.value_or(service.options().predict);
+  row.max_tokens = spec.max_tokens.value_or(live->predict);
   row.ignore_eos = spec.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = exchange->request().route;
   const int window = engine->context();
@@ -211,18 +228,21 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
     reply.tools.reset();
   }
 
+  const auto before = Clock::now();
   row.grammar = chat_grammar(*engine, spec, *prompt.format,
                              reply.thought == ThoughtMode::keep ? "" : open_thought(reply), prompt.warnings);
+  if (row.grammar.grammar) service.metrics().grammar_seconds.observe(seconds_between(before, Clock::now()));
   wishes_of(service, exchange->request(), spec.sampling, row);
 
   Generation::Plan plan;
   plan.prompt_tokens = static_cast<int>(row.prompt.size());
   plan.stops = service.stops(spec.sampling);
   if (!service.options().skip_chat_parsing) plan.marks = prompt.format->marks;
+  plan.timed = options.timed;
   plan.may_force = spec.thought_budget.has_value() || options.end_thought != nullptr;
-  plan.writer = std::make_unique<ReplyAdapter>(std::move(writer), engine->tokenizer(), spec, reply,
-                                               plan.prompt_tokens, service.options().reasoning_budget_message,
-                                               options.end_thought, std::move(prompt.warnings));
+  plan.writer = std::make_unique<ReplyAdapter>(
+      std::move(writer), engine->tokenizer(), service.metrics(), spec, reply, plan.prompt_tokens,
+      service.options().reasoning_budget_message, options.end_thought, std::move(prompt.warnings));
   if (spec.n > 1) row.group = next_group();
   for (int i = 0; i < spec.n; ++i) {
     plan.rows.push_back(row);

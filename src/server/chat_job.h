@@ -27,12 +27,17 @@ class ReplyWriter {
  public:
   virtual ~ReplyWriter() = default;
   virtual void begin(int prompt_tokens) = 0;
+  /// The figures so far, where the options ask for them; they come before the text they belong to.
+  virtual void timed(size_t, const openai::TimingFigures&) {}
   /// Log-probabilities of tokens; they come before the text they belong to.
   virtual void scores(size_t, std::vector<openai::TokenScore>) {}
   /// The tokens behind what comes next.
   virtual void tokens(size_t, const std::vector<Draw>&) {}
   virtual void thought(size_t choice, const std::string& text) = 0;
   virtual void content(size_t choice, const std::string& text) = 0;
+  /// A call begins; then pieces of its arguments; then all of it.
+  virtual void call_open(size_t, int, const ToolCall&) {}
+  virtual void call_arguments(size_t, int, const std::string&) {}
   virtual void call(size_t choice, int index, const ToolCall& call) = 0;
   virtual void end(size_t choice, const ReplyEnd& end, const std::vector<Warning>& warnings) = 0;
   virtual void finish(const openai::Usage& usage, const openai::TimingFigures& totals) = 0;
@@ -55,6 +60,7 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
 struct ChatOptions {
   std::string call_prefix = "call_";
   std::shared_ptr<std::atomic<bool>> end_thought = {};  // set by somebody who has heard enough thinking
+  bool timed = false;                                   // figures with every piece
   int context_cap = 0;  // a window below the slot's, for this request; 0: none
 };
 void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,

@@ -37,9 +37,11 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
   row.key = http.key_label;
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
-  row.loops.max_pattern = fields.max_pattern.value_or(0);
-  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(1));
-  row.loops.min_count = fields.min_count.value_or(2);
+  const LoopDetection usual = service.live()->loops;
+  row.loops.max_pattern = fields.max_pattern.value_or(usual.max_pattern);
+  row.loops.min_pattern = std::max(1, fields.min_pattern.value_or(usual.min_pattern));
+  row.loops.min_count = fields.min_count.value_or(usual.min_count);
+  row.loops.given = fields.max_pattern.has_value();
 }
 
 uint64_t next_group() {
@@ -116,6 +118,8 @@ void Generation::submit() {
   // The last one to hold the engine must not be an event on the engine's own thread.
   engine_.reset();
   exchange_->request().logged = true;
+  if (const auto& key = exchange_->request().key_label; !key.empty())
+    service_.metrics().key_running.add(key, 1);
   exchange_->on_abort([weak](const std::string& reason) {
     if (const auto self = weak.lock()) self->abort(reason);
   });
@@ -178,7 +182,7 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
         plan_.writer->placed(index, row.slot);
         row.first = at;
         service_.metrics().first_token.observe(seconds_between(started_, at));
-        const double limit = service_.options().limits.decode_seconds;
+        const double limit = service_.live()->decode_seconds;
         const std::weak_ptr<Generation> weak = weak_from_this();
         exchange_->watch_progress(limit, [weak, limit] {
           if (const auto self = weak.lock()) {
@@ -202,6 +206,16 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
 void Generation::on_text(size_t index, TextEvent event) {
   if (rows_[index].ended) return;
   if (auto* delta = std::get_if<TextDelta>(&event)) {
+    if (plan_.timed) {
+      const Row& row = rows_[index];
+      openai::TimingFigures so_far;
+      so_far.cache_n = row.timings.cached_tokens;
+      so_far.prompt_n = row.timings.prompt_tokens - row.timings.cached_tokens;
+      so_far.prompt_ms = row.timings.prompt_ms;
+      so_far.predicted_n = row.generated;
+      so_far.predicted_ms = row.timings.decode_ms + row.earlier_ms;
+      plan_.writer->timed(index, so_far);
+    }
     plan_.writer->text(index, delta->text, delta->draws);
     if (plan_.may_force) {
       if (const auto text = plan_.writer->forced(index); !text.empty()) return redirect(index, text);
@@ -308,6 +322,8 @@ void Generation::leave_slot(size_t index) {
 void Generation::conclude(const std::string& finish, int status) {
   const auto now = Clock::now();
   service_.metrics().request_seconds.observe(seconds_between(started_, now));
+  if (const auto& key = exchange_->request().key_label; !key.empty())
+    service_.metrics().key_running.add(key, -1);
   int generated = 0, cached = 0;
   TimePoint first{};
   for (const auto& row : rows_) {
@@ -323,6 +339,25 @@ void Generation::conclude(const std::string& finish, int status) {
             request.key_label.empty() ? "-" : request.key_label, status, plan_.prompt_tokens, cached,
             generated, generated ? milliseconds_between(started_, first) : 0.0,
             generated > 1 && seconds > 0 ? (generated - 1) / seconds : 0.0, finish);
+  if (Traces* traces = service_.traces()) {
+    Span span;
+    span.name = request.method + " " + request.route;
+    span.parent = request.header("traceparent").substr(0, 64);
+    span.begin = request.received;
+    span.end = now;
+    span.failed = status >= 500;
+    span.attributes = {{"http.request.method", request.method},
+                       {"http.route", request.route},
+                       {"http.response.status_code", int64_t{status}},
+                       {"mlxcel.request_id", request.id},
+                       {"gen_ai.request.model", service_.options().model_id},
+                       {"gen_ai.usage.input_tokens", int64_t{plan_.prompt_tokens}},
+                       {"gen_ai.usage.output_tokens", int64_t{generated}},
+                       {"mlxcel.cached_tokens", int64_t{cached}},
+                       {"mlxcel.first_token_ms", generated ? milliseconds_between(started_, first) : 0.0},
+                       {"mlxcel.finish", finish}};
+    traces->add(std::move(span));
+  }
 }
 
 }  // namespace mlxcel

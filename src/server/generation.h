@@ -33,6 +33,8 @@ class AnswerWriter {
   /// Every row has its place: a stream opens here.
   virtual void begin() = 0;
   virtual void scored(size_t row, const std::vector<Draw>& prompt_tokens) = 0;
+  /// The figures so far, before a row's text(), where the plan asks for them.
+  virtual void timed(size_t, const openai::TimingFigures&) {}
   virtual void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) = 0;
   /// The row has its slot; comes before its first text.
   virtual void placed(size_t, int) {}
@@ -54,6 +56,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     int prompt_tokens = 0;  // of all prompts, each counted once
     std::vector<std::string> stops;
     bool may_force = false;          // keep what forced() needs
+    bool timed = false;              // figures with every piece of text
     std::vector<std::string> marks;  // special tokens that appear in the text all the same
     std::unique_ptr<AnswerWriter> writer;
   };

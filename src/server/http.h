@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "base/clock.h"
+
 namespace mlxcel {
 
 using HttpHeaders = std::vector<std::pair<std::string, std::string>>;
@@ -29,7 +31,9 @@ struct HttpRequest {
   std::string key_label;  // first eight hex digits of the key's SHA-256; empty without keys
   std::string route;      // the pattern that matched, for metrics and logs
   Dialect dialect = Dialect::openai;
-  bool logged = false;  // somebody else writes this request's log line
+  bool logged = false;          // somebody else writes this request's log line
+  TimePoint received{};         // the head was there
+  std::shared_ptr<void> lease;  // keeps what answers it (a loaded model) until the exchange is gone
 
   /// The first value of a header (lower-case name), or empty.
   std::string_view header(std::string_view name) const;

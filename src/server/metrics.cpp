@@ -90,11 +90,26 @@ void LabelledCounter::print(std::string& out, const std::string& name, const std
   }
 }
 
+void LabelledGauge::add(const std::string& value, int64_t change) {
+  const std::lock_guard lock(mutex_);
+  if (values_.size() >= kMaxSeries && !values_.contains(value)) return;
+  if ((values_[value] += change) == 0) values_.erase(value);
+}
+
+void LabelledGauge::print(std::string& out, const std::string& name, const std::string& help) const {
+  head(out, name, help, "gauge");
+  const std::lock_guard lock(mutex_);
+  for (const auto& [value, number] : values_)
+    fmt::format_to(std::back_inserter(out), "{}{{{}=\"{}\"}} {}\n", name, label_, escape_label(value),
+                   number);
+}
+
 Metrics::Metrics()
     : first_token(seconds_bounds()),
       token_gap(seconds_bounds()),
       request_seconds(seconds_bounds()),
-      queue_wait(seconds_bounds()) {}
+      queue_wait(seconds_bounds()),
+      grammar_seconds(seconds_bounds()) {}
 
 void Metrics::saw_sequence(int64_t tokens) {
   int64_t seen = longest.load();
@@ -128,6 +143,9 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
         rate(stats->generated_tokens, since.generated_tokens, stats->decode_seconds - since.decode_seconds));
     scalar(out, "llamacpp:requests_processing", "Requests running.", "gauge", stats->running);
     scalar(out, "llamacpp:requests_deferred", "Requests waiting.", "gauge", stats->waiting);
+    scalar(out, "llamacpp:n_busy_slots_per_decode", "Tokens generated a step, on average.", "gauge",
+           stats->steps > 0 ? static_cast<double>(stats->generated_tokens) / static_cast<double>(stats->steps)
+                            : 0.0);
     scalar(out, "mlxcel_batch_rows", "Rows of the last step.", "gauge", stats->step_rows);
     scalar(out, "mlxcel_slots_busy", "Sequences running.", "gauge", stats->running);
     scalar(out, "mlxcel_queue_depth", "Requests waiting for a slot.", "gauge", stats->waiting);
@@ -172,6 +190,10 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
   errors.print(out, "mlxcel_request_errors_total", "Error answers by type.");
   cancelled.print(out, "mlxcel_requests_cancelled_total", "Requests that ended early, by reason.");
   refused.print(out, "mlxcel_queue_refused_total", "Requests that found no place.");
+  tool_calls.print(out, "mlxcel_tool_calls_total",
+                   "Tool calls in answers, and texts that only looked like one.");
+  key_running.print(out, "mlxcel_key_running", "Requests running, by the first digits of their key's hash.");
+  grammar_seconds.print(out, "mlxcel_grammar_compile_seconds", "Making what holds an answer to its form.");
   first_token.print(out, "mlxcel_time_to_first_token_seconds", "From submission to the first token.");
   token_gap.print(out, "mlxcel_inter_token_gap_seconds", "Between two tokens of a row.");
   request_seconds.print(out, "mlxcel_request_seconds", "From submission to the end of a generation.");

@@ -43,6 +43,19 @@ class LabelledCounter {
   std::map<std::vector<std::string>, uint64_t> counts_;
 };
 
+/// A number that goes up and down, with one label.
+class LabelledGauge {
+ public:
+  explicit LabelledGauge(std::string label) : label_(std::move(label)) {}
+  void add(const std::string& value, int64_t change);
+  void print(std::string& out, const std::string& name, const std::string& help) const;
+
+ private:
+  const std::string label_;
+  mutable std::mutex mutex_;
+  std::map<std::string, int64_t> values_;
+};
+
 class Metrics {
  public:
   Metrics();
@@ -50,7 +63,9 @@ class Metrics {
   LabelledCounter errors{{"type"}};
   LabelledCounter cancelled{{"reason"}};
   LabelledCounter refused{{"reason"}};
-  Histogram first_token, token_gap, request_seconds, queue_wait;
+  LabelledCounter tool_calls{{"outcome"}};  // called, unparsed
+  LabelledGauge key_running{"key"};
+  Histogram first_token, token_gap, request_seconds, queue_wait, grammar_seconds;
   std::atomic<int> connections{0};
   std::atomic<int64_t> longest{0};  // tokens of the longest sequence seen
   std::atomic<int64_t> start_unix{0};

@@ -17,7 +17,7 @@ struct ServerLimits {
   size_t header_bytes = 16 * 1024;
   size_t body_bytes = size_t{32} << 20;
   int json_depth = 128;
-  size_t connections = 512;
+  size_t connections = 4096;
   size_t bodies_bytes = size_t{512} << 20;  // of all bodies being read or parsed
   size_t unsent_bytes = size_t{16} << 20;   // of one stream whose reader is slow
   double header_seconds = 15;               // first byte to end of header
@@ -54,6 +54,8 @@ struct AccessOptions {
   std::string cors_headers = "*";
   bool cors_credentials = true;
   std::vector<std::string> allowed_origins;  // exact; empty: no check
+  bool check_host = false;                   // loopback without a key: names of others are refused
+  std::vector<std::string> allowed_hosts;    // accepted besides localhost and addresses
 };
 
 /// Flags that stand between a request's field and the checkpoint's own value.
@@ -66,6 +68,7 @@ struct SamplingFlags {
   std::optional<std::vector<std::string>> dry_breakers;
   std::optional<std::vector<Stage>> samplers;
   std::map<int32_t, float> logit_bias;
+  std::vector<int32_t> banned;  // biased by -inf
   std::optional<uint32_t> seed;
   bool ignore_eos = false;
 };
@@ -75,21 +78,25 @@ struct ServiceOptions {
   std::vector<std::string> aliases;  // accepted as well
   std::vector<std::string> tags;
   std::string api_prefix;
-  std::string store_root;   // of models on disk, for lists; empty: the usual place
-  std::string mlx_version;  // for metrics
+  std::string store_root;     // of models on disk, for lists; empty: the usual place
+  std::string mlx_version;    // for metrics
+  std::string otlp_endpoint;  // where spans go; empty: nowhere
   SamplingFlags sampling;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings
   int predict = -1;                          // default output cap
   int ping_seconds = 30;
   bool metrics = false;
-  bool props = false;  // POST /props
-  bool slots = true;   // GET /slots
+  bool props = false;     // POST /props
+  bool slots = true;      // GET /slots
+  bool settings = false;  // GET and PATCH /v1/settings
   int parallel = 4;
   std::string model_path;
   std::string device;  // as the banner says
   bool embeddings_only = false, reranking_only = false;
-  bool special = false;  // special tokens appear in the text
+  bool suffix_first = false;  // --spm-infill
+  bool special = false;       // special tokens appear in the text
   bool prefill_assistant = true;
+  bool jinja = true;                          // false: chats as role-prefixed plain text
   bool prompt_cache = true;                   // prefixes are kept, unless a request says no
   std::string reasoning_format = "auto";      // none, deepseek, deepseek-legacy, auto
   std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no

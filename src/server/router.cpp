@@ -6,6 +6,7 @@
 #include "api/anthropic/error.h"
 #include "api/sse.h"
 #include "base/log.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -87,11 +88,13 @@ std::string Router::allowed_methods(const std::string& path) const {
 
 std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
   request.id = request_id(request);
+  request.received = Clock::now();
   const std::string allow = allowed_methods(request.path);
   request.route = "other";
   const std::string& prefix = service_.options().api_prefix;
   if (request.path.starts_with(prefix)) request.dialect = dialect_of(request.path.substr(prefix.size()));
   try {
+    access_.check_host(request);
     access_.check_origin(request);
     if (request.method == "OPTIONS") return access_.preflight(request, allow);
     const Route* route = match(request.method, request.path);
@@ -131,6 +134,8 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
 ApiError Router::error_in_flight() const {
   try {
     throw;
+  } catch (const KeyBusy& busy) {
+    return {429, "rate_limit_error", busy.what(), std::nullopt};
   } catch (const Busy& busy) {
     if (service_.state() == Service::State::ready)
       return {503, "server_busy", "All slots are busy", std::nullopt};
@@ -143,6 +148,7 @@ ApiError Router::error_in_flight() const {
 void Router::handle(const std::shared_ptr<Exchange>& exchange) const {
   const HttpRequest& request = exchange->request();
   try {
+    if (ModelPool* pool = service_.pool(); pool && pool->dispatch(*this, exchange)) return;
     const Route* route = match(request.method, request.path);
     if (!route) fail(ErrorKind::internal, "no route for an admitted request");
     const std::string conversation(request.header("x-conversation-id"));
@@ -208,6 +214,19 @@ void Router::finish(const HttpRequest& request, HttpResponse& response) const {
                   request.route.empty() ? "-" : request.route,
                   request.key_label.empty() ? "-" : request.key_label, response.status);
   }
+  if (Traces* traces = service_.traces(); traces && !request.logged && request.received != TimePoint{}) {
+    Span span;
+    span.name = request.method.substr(0, 16) + " " + request.route;
+    span.parent = request.header("traceparent").substr(0, 64);
+    span.begin = request.received;
+    span.end = Clock::now();
+    span.failed = response.status >= 500;
+    span.attributes = {{"http.request.method", request.method.substr(0, 16)},
+                       {"http.route", request.route},
+                       {"http.response.status_code", int64_t{response.status}},
+                       {"mlxcel.request_id", request.id}};
+    traces->add(std::move(span));
+  }
   service_.metrics().requests.add(
       {request.route.empty() ? "other" : request.route, std::to_string(response.status)});
 }
@@ -226,6 +245,7 @@ void add_all_routes(Router& router) {
   add_native_completion_routes(router);
   add_response_routes(router);
   add_stream_routes(router);
+  add_setting_routes(router);
 }
 
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names) {

@@ -76,6 +76,7 @@ void add_native_routes(Router& router);
 void add_native_completion_routes(Router& router);
 void add_response_routes(Router& router);
 void add_stream_routes(Router& router);
+void add_setting_routes(Router& router);
 
 /// X-Mlxcel-Ignored-Fields of an answer.
 void add_ignored_fields(HttpResponse& response, const std::vector<std::string>& names);

@@ -6,6 +6,7 @@
 
 #include "api/error.h"
 #include "base/log.h"
+#include "hub/store.h"
 
 namespace mlxcel {
 namespace {
@@ -47,12 +48,16 @@ std::string random_id(const std::string& prefix) {
   return out;
 }
 
-Service::Service(ServiceOptions options)
+Service::Service(ServiceOptions options, Service* front)
     : options_(std::move(options)),
+      front_(front),
       slots_(options_.parallel),
       responses_(options_.responses),
-      conversations_(options_.conversations) {
+      conversations_(options_.conversations),
+      settings_(options_) {
   metrics_.start_unix = unix_seconds();
+  if (!front_ && !options_.otlp_endpoint.empty())
+    traces_ = std::make_unique<Traces>(options_.otlp_endpoint, "mlxcel");
 }
 
 void Service::ready(std::shared_ptr<Engine> engine) {
@@ -67,10 +72,41 @@ void Service::ready(std::shared_ptr<Engine> engine) {
   {
     const std::lock_guard lock(mutex_);
     template_ = std::move(chat_template);
+    vocabulary_ = {engine->tokenizer(), engine->info().vocab_size};
+    entry_ = describe(*engine);
     engine_ = std::move(engine);
   }
-  State expected = State::loading;
-  state_.compare_exchange_strong(expected, State::ready);
+  for (State from : {State::loading, State::sleeping}) {
+    if (state_.compare_exchange_strong(from, State::ready)) break;
+  }
+}
+
+std::filesystem::path Service::store() const {
+  return options_.store_root.empty() ? store_root() : std::filesystem::path(options_.store_root);
+}
+
+void Service::suspend(bool asleep) {
+  std::shared_ptr<Engine> last;
+  {
+    const std::lock_guard lock(mutex_);
+    last.swap(engine_);
+  }
+  State from = State::ready;
+  state_.compare_exchange_strong(from, asleep ? State::sleeping : State::loading);
+}
+
+bool Service::failed() const {
+  const auto last = engine();
+  return last && last->failure().has_value();
+}
+
+Service::Vocabulary Service::vocabulary() const {
+  if (state() != State::sleeping) {
+    const auto last = require();
+    return {last->tokenizer(), last->info().vocab_size};
+  }
+  const std::lock_guard lock(mutex_);
+  return vocabulary_;
 }
 
 void Service::read_checkpoint_defaults(const Engine& engine) {
@@ -120,6 +156,7 @@ std::shared_ptr<Engine> Service::engine() const {
 std::shared_ptr<Engine> Service::require() const {
   switch (state()) {
     case State::loading:
+    case State::sleeping:
       refuse(503, "unavailable_error", "Loading model");
     case State::draining:
       refuse(503, "unavailable_error", "the server is shutting down");
@@ -151,7 +188,8 @@ std::shared_ptr<Engine> Service::embedder() const {
 }
 
 SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
-  const SamplingFlags& flags = options_.sampling;
+  const auto now = live();
+  const SamplingFlags& flags = now->sampling;
   SamplingParams out;
   auto pick = [](auto request, auto flag, auto checkpoint, auto fallback) {
     if (request) return *request;
@@ -193,6 +231,7 @@ SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
   out.adaptive_decay = plain(fields.adaptive_decay, flags.adaptive_decay, usual.adaptive_decay);
   out.samplers = plain(fields.samplers, flags.samplers, usual.samplers);
   out.post_sampling_probs = fields.post_sampling_probs;
+  out.banned = flags.banned;
   out.logit_bias = flags.logit_bias;
   for (const auto& [token, bias] : fields.logit_bias) out.logit_bias[token] = bias;
   out.seed = fields.seed_given ? fields.seed : flags.seed;
@@ -222,6 +261,7 @@ openai::Identity Service::identity(const char* prefix) const {
 }
 
 std::shared_ptr<std::atomic<bool>> Service::control_of(const std::string& id, const std::string& key) {
+  if (front_) return front_->control_of(id, key);
   auto flag = std::make_shared<std::atomic<bool>>(false);
   const std::lock_guard lock(mutex_);
   std::erase_if(controls_, [](const auto& entry) { return entry.second.expired(); });
@@ -243,22 +283,31 @@ bool Service::serves(const std::string& model) const {
 }
 
 openai::ModelEntry Service::entry() const {
+  if (const auto model = engine()) return describe(*model);
+  const std::lock_guard lock(mutex_);
+  openai::ModelEntry out = entry_;
+  out.id = options_.model_id;
+  out.created = metrics_.start_unix;
+  out.aliases = options_.aliases;
+  out.tags = options_.tags;
+  return out;
+}
+
+openai::ModelEntry Service::describe(const Engine& engine) const {
   openai::ModelEntry out;
   out.id = options_.model_id;
   out.created = metrics_.start_unix;
   out.aliases = options_.aliases;
   out.tags = options_.tags;
-  const auto model = engine();
-  if (!model) return out;
-  const ModelInfo& info = model->info();
+  const ModelInfo& info = engine.info();
   out.capabilities = {info.encoder ? "embedding" : "completion"};
   out.n_vocab = info.vocab_size;
   out.n_ctx_train = info.max_positions;
-  out.n_ctx = model->context();
+  out.n_ctx = engine.context();
   out.n_embd = info.hidden;
   out.n_params = info.parameters;
-  out.size = static_cast<int64_t>(model->checkpoint().file_bytes);
-  out.format = model->checkpoint().format == Checkpoint::Format::gguf ? "gguf" : "safetensors";
+  out.size = static_cast<int64_t>(engine.checkpoint().file_bytes);
+  out.format = engine.checkpoint().format == Checkpoint::Format::gguf ? "gguf" : "safetensors";
   out.family = info.family;
   out.quantization = info.weights_label;
   return out;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <atomic>
+#include <filesystem>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -13,19 +14,26 @@
 #include "api/openai/models.h"
 #include "api/openai/sampling_fields.h"
 #include "engine/engine.h"
+#include "server/downloads.h"
 #include "server/metrics.h"
 #include "server/options.h"
 #include "server/response_store.h"
+#include "server/settings.h"
 #include "server/slot_board.h"
 #include "server/stream_log.h"
+#include "server/traces.h"
 
 namespace mlxcel {
 
+class ModelPool;
+
 class Service {
  public:
-  explicit Service(ServiceOptions options);
+  /// `front`: the service of the whole server, where this one is one of its models': what is kept for later
+  /// requests and what is counted is the front's.
+  explicit Service(ServiceOptions options, Service* front = nullptr);
 
-  enum class State { loading, ready, draining, stopped };
+  enum class State { loading, ready, sleeping, draining, stopped };
   State state() const { return state_; }
   void set_state(State state) { state_ = state; }
 
@@ -33,6 +41,16 @@ class Service {
   void ready(std::shared_ptr<Engine> engine);
   /// Forgets the engine (joins its thread when nobody else holds it); the socket side must still be alive.
   void release();
+  /// The same, but it may be ready() again. `asleep`: until somebody asks.
+  void suspend(bool asleep);
+  /// The engine has stopped by itself.
+  bool failed() const;
+
+  /// Models behind this service; null where it is one model's.
+  ModelPool* pool() const { return pool_; }
+  /// The pool that this model belongs to; null where it was loaded for good.
+  ModelPool* home() const { return front_ ? front_->pool() : nullptr; }
+  void set_pool(ModelPool* pool) { pool_ = pool; }
 
   /// Null until ready().
   std::shared_ptr<Engine> engine() const;
@@ -40,6 +58,12 @@ class Service {
   std::shared_ptr<Engine> engine_or_refuse() const { return require(); }
   std::shared_ptr<Engine> generator() const;
   std::shared_ptr<Engine> embedder() const;
+  /// Also while the model sleeps; 503 before it has been there.
+  struct Vocabulary {
+    std::shared_ptr<const Tokenizer> tokenizer;
+    int size = 0;
+  };
+  Vocabulary vocabulary() const;
   const std::shared_ptr<const ChatTemplate>& chat_template() const { return template_; }  // after ready()
 
   /// The request's fields over the server's flags over the checkpoint's values over the numbers of
@@ -53,11 +77,19 @@ class Service {
   bool can_truncate_vectors() const { return matryoshka_; }
 
   const ServiceOptions& options() const { return options_; }
-  Metrics& metrics() { return metrics_; }
+  Settings& settings() { return settings_; }
+  /// What is in force now.
+  std::shared_ptr<const LiveSettings> live() const { return settings_.live(); }
+  Downloads& downloads() { return front_ ? front_->downloads() : downloads_; }
+  /// Where models lie on disk.
+  std::filesystem::path store() const;
+  /// Null where spans are not wanted.
+  Traces* traces() const { return front_ ? front_->traces() : traces_.get(); }
+  Metrics& metrics() { return front_ ? front_->metrics() : metrics_; }
   SlotBoard& slots() { return slots_; }
-  ResponseStore& responses() { return responses_; }
-  ResponseStore& conversations() { return conversations_; }
-  StreamLogs& streams() { return streams_; }
+  ResponseStore& responses() { return front_ ? front_->responses() : responses_; }
+  ResponseStore& conversations() { return front_ ? front_->conversations() : conversations_; }
+  StreamLogs& streams() { return front_ ? front_->streams() : streams_; }
   /// A flag that ends the thought of the answer with this id, for its key alone; it lives as long as the
   /// answer.
   std::shared_ptr<std::atomic<bool>> control_of(const std::string& id, const std::string& key);
@@ -66,18 +98,26 @@ class Service {
  private:
   std::shared_ptr<Engine> require() const;
   void read_checkpoint_defaults(const Engine& engine);
+  openai::ModelEntry describe(const Engine& engine) const;
 
   const ServiceOptions options_;
+  Service* const front_;
+  std::atomic<ModelPool*> pool_{nullptr};
   std::atomic<State> state_{State::loading};
   mutable std::mutex mutex_;
   std::shared_ptr<Engine> engine_;
   std::shared_ptr<const ChatTemplate> template_;
   SamplingFlags checkpoint_;  // generation_config.json or GGUF's sampling keys
   bool matryoshka_ = false;
+  Vocabulary vocabulary_;     // of the engine that was there last
+  openai::ModelEntry entry_;  // the same
   Metrics metrics_;
   SlotBoard slots_;
   ResponseStore responses_, conversations_;
   StreamLogs streams_;
+  Downloads downloads_;
+  Settings settings_;
+  std::unique_ptr<Traces> traces_;
   std::map<std::pair<std::string, std::string>, std::weak_ptr<std::atomic<bool>>> controls_;  // under mutex_
 };
 

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "base/error.h"
+#include "state/kv_twin.h"
 #include "state/pages.h"
 #include "state/step_pages.h"
 
@@ -11,7 +12,8 @@ namespace mlxcel {
 namespace {
 
 /// softmax(q k^T) v of one row, in plain operations. q [count, heads, key_dim], k [kv_heads, keys, key_dim],
-/// v [kv_heads, keys, value_dim], mask [count, keys] bool or none -> [count, heads * value_dim].
+/// v [kv_heads, keys, value_dim], mask [count, keys] or [kv_heads, 1, count, keys] bool or none -> [count,
+/// heads * value_dim].
 array attend_row(const array& q, const array& k, const array& v, const std::optional<array>& mask,
                  const AttendOptions& options) {
   const int count = q.shape(0), heads = q.shape(1), kv_heads = k.shape(0), keys = k.shape(1),
@@ -49,73 +51,180 @@ array gathered(const array& pool, const array& pages) {
   return mx::astype(mx::reshape(taken, {pool.shape(1), -1, pool.shape(3)}), mx::float32);
 }
 
-array attend_reference(const array& q, const array& k, const array& v, Step& step, int slot,
+/// The step's keys (and values) written to a slot's pools.
+void write_pools(Step::Pages& pages, const Step& step, int slot, const array& k,
+                 const std::optional<array>& v) {
+  KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
+  const auto& places = pages.places_of(step, place.group);
+  // The pool's only reference moves into the graph, so that the scatter may write where it lies.
+  const auto replace = [&](std::optional<array>& pool, const array& x, kernels::PageType type, int split) {
+    const array before = *std::exchange(pool, std::nullopt);
+    pool = written(before, as_kept(x, type, split), places);
+  };
+  replace(place.keys, k, place.format.keys, place.blocks.key_split);
+  if (v) replace(place.values, *v, place.format.values, 0);
+  pages.written.push_back({slot, *place.keys, place.values});
+}
+
+/// Pages [from, to) of a row.
+array page_ids(const StepRow& row, int group, int from, int to) {
+  const auto& table = row.state->impl().tables[static_cast<size_t>(group)];
+  return array(table.begin() + from, Shape{to - from}, mx::int32);
+}
+
+array first_entries(const array& x, int count) {
+  Shape stop = x.shape();
+  stop.back() = count;
+  return mx::slice(x, Shape(stop.size(), 0), stop);
+}
+
+/// A mask [count, keys] and a choice [sets, count, keys], as [kv_heads, 1, count, keys].
+array narrowed(const array& mask, const array& chosen, int kv_heads) {
+  return mx::expand_dims(mx::logical_and(mask, mx::repeat(chosen, kv_heads / chosen.shape(0), 0)), 1);
+}
+
+array attend_reference(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
                        const AttendOptions& options) {
   Step::Pages& pages = step.pages();
   KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
   const int window = pages.store->groups[static_cast<size_t>(place.group)].window();
   const int chunk = pages.store->layout.kv()[static_cast<size_t>(slot)].chunk;
-  const auto& places = pages.places_of(step, place.group);
-  // The pool's only reference moves into the graph, so that the scatter may write where it lies.
-  const auto replace = [&](std::optional<array>& pool, const array& x) {
-    const array before = *std::exchange(pool, std::nullopt);
-    pool = written(before, x, places);
-  };
-  replace(place.keys, k);
-  replace(place.values, v);
-  pages.written.push_back({slot, *place.keys, *place.values});
+  const int latent = pages.store->layout.kv()[static_cast<size_t>(slot)].latent;
+  const int block = pages.store->layout.kv()[static_cast<size_t>(slot)].block;
+  write_pools(pages, step, slot, k, v);
 
   std::vector<array> outs;
-  for (const StepRow& row : step.rows()) {
-    const auto& table = row.state->impl().tables[static_cast<size_t>(place.group)];
+  for (size_t r = 0; r < step.rows().size(); ++r) {
+    const StepRow& row = step.rows()[r];
     const int end = row.position + row.count;
     const int oldest = chunk > 0    ? row.position - row.position % chunk
                        : window > 0 ? std::max(0, row.position - window + 1)
                                     : 0;
     const int from = oldest / kPageTokens, to = (end + kPageTokens - 1) / kPageTokens;
-    const array ids(table.begin() + from, Shape{to - from}, mx::int32);
+    const array ids = page_ids(row, place.group, from, to);
     const array keys = mx::reshape(mx::arange(from * kPageTokens, to * kPageTokens), {1, -1});
     const array queries = mx::reshape(mx::arange(row.position, end), {-1, 1});
     array mask = mx::less_equal(keys, queries);
+    if (block > 0) {
+      const array own_end =
+          mx::add(mx::subtract(queries, mx::remainder(queries, array(block))), array(block));
+      mask = mx::less(keys, mx::minimum(own_end, array(end)));
+    }
     if (chunk > 0)
       mask = mx::logical_and(mask, mx::greater_equal(keys, queries - mx::remainder(queries, array(chunk))));
     if (window > 0) mask = mx::logical_and(mask, mx::greater(keys, queries - array(window)));
     // Behind the row's end a page may hold another row's old values; 0 * inf must not get in.
     const array held =
         mx::reshape(mx::less(mx::arange(from * kPageTokens, to * kPageTokens), array(end)), {1, -1, 1});
-    const array values = mx::where(held, gathered(*place.values, ids), array(0.0f));
-    outs.push_back(
-        attend_row(rows_of(q, row.first, row.count), gathered(*place.keys, ids), values, mask, options));
+    const array row_keys = gathered(*place.keys, ids);
+    const array values = mx::where(
+        held, latent > 0 ? first_entries(row_keys, latent) : gathered(*place.values, ids), array(0.0f));
+    if (options.chosen) mask = narrowed(mask, options.chosen->masks.at(r), k.shape(1));
+    outs.push_back(attend_row(rows_of(q, row.first, row.count), row_keys, values, mask, options));
   }
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
 
 kernels::AttentionForm form_of(const array& q, const KvSpec& spec, const AttendOptions& options) {
-  return {q.shape(1), spec.window, options.scale, options.softcap, spec.chunk};
+  return {.heads = q.shape(1),
+          .window = spec.window,
+          .scale = options.scale,
+          .softcap = options.softcap,
+          .chunk = spec.chunk,
+          .block = spec.block,
+          .chosen = options.chosen ? options.chosen->bits : std::nullopt};
 }
 
-void check(const array& q, const array& k, const array& v, const Step& step) {
-  if (q.ndim() != 3 || k.ndim() != 3 || v.ndim() != 3 || q.shape(0) != step.count() ||
-      k.shape(0) != step.count() || v.shape(0) != step.count() || k.shape(1) < 1 ||
-      q.shape(1) % k.shape(1) != 0 || v.shape(1) != k.shape(1) || q.shape(2) != k.shape(2))
+void check(const array& q, const array& k, const std::optional<array>& v, const Step& step) {
+  if (q.ndim() != 3 || k.ndim() != 3 || (v && v->ndim() != 3) || q.shape(0) != step.count() ||
+      k.shape(0) != step.count() || (v && (v->shape(0) != step.count() || v->shape(1) != k.shape(1))) ||
+      k.shape(1) < 1 || q.shape(1) % k.shape(1) != 0 || q.shape(2) != k.shape(2))
     fail(ErrorKind::internal, "attend: q {}, k {}, v {} in a step of {} tokens", to_string(q.shape()),
-         to_string(k.shape()), to_string(v.shape()), step.count());
+         to_string(k.shape()), v ? to_string(v->shape()) : "none", step.count());
 }
 
 }  // namespace
 
-array attend(const array& q, const array& k, const array& v, Step& step, int slot,
+array attend(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
              const AttendOptions& options) {
   check(q, k, v, step);
   Step::Pages& pages = step.pages();
   StateStore::Impl& store = *pages.store;
   const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
-  if (k.shape(1) != spec.kv_heads || k.shape(2) != spec.key_dim || v.shape(2) != spec.value_dim)
-    fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}",
-         to_string(k.shape()), to_string(v.shape()), slot, spec.kv_heads, spec.key_dim, spec.value_dim);
+  if (k.shape(1) != spec.kv_heads || k.shape(2) != spec.key_dim || (v ? v->shape(2) : 0) != spec.value_dim ||
+      (!v && spec.latent == 0))
+    fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}, latent {}",
+         to_string(k.shape()), v ? to_string(v->shape()) : "none", slot, spec.kv_heads, spec.key_dim,
+         spec.value_dim, spec.latent);
+  if (options.chosen && (spec.window > 0 || spec.chunk > 0))
+    fail(ErrorKind::internal, "attend: keys are chosen in KV slot {}, which has a window or chunks", slot);
   if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);
   const AttendPlace place = attend_place(step, slot);
   return kernels::paged_attention(q, k, v, options.sinks, place.pool, place.rows, form_of(q, spec, options));
+}
+
+namespace {
+
+/// The same as kernels::select_keys(), in plain operations, as masks; ties are all chosen.
+KeyChoice choose_reference(const array& q, const array& k, const std::optional<array>& weights, Step& step,
+                           int slot, const kernels::SelectionForm& form) {
+  const array least(-std::numeric_limits<float>::infinity()), most(std::numeric_limits<float>::infinity());
+  Step::Pages& pages = step.pages();
+  KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
+  write_pools(pages, step, slot, k, std::nullopt);
+  KeyChoice choice;
+  for (const StepRow& row : step.rows()) {
+    const int end = row.position + row.count, to = (end + kPageTokens - 1) / kPageTokens,
+              keys = to * kPageTokens;
+    const array row_keys = gathered(*place.keys, page_ids(row, place.group, 0, to));
+    array scores =
+        mx::matmul(mx::swapaxes(rows_of(q, row.first, row.count), 0, 1), mx::swapaxes(row_keys, 1, 2));
+    scores = mx::multiply(scores, array(form.scale));  // [heads, count, keys]
+    if (weights) {
+      const array own = mx::slice(*weights, {row.first, 0}, {row.first + row.count, form.heads});
+      const array weighed =
+          mx::multiply(mx::maximum(scores, array(0.0f)), mx::expand_dims(mx::transpose(own), 2));
+      scores = mx::sum(weighed, 0, true);
+    }
+    const array queries = mx::reshape(mx::arange(row.position, end), {-1, 1});
+    const array visible = mx::less_equal(mx::reshape(mx::arange(keys), {1, -1}), queries);
+    scores = mx::where(visible, scores, least);
+    const int blocks = (keys + form.block - 1) / form.block, sets = scores.shape(0);
+    scores = mx::pad(
+        scores, std::vector<std::pair<int, int>>{{0, 0}, {0, 0}, {0, blocks * form.block - keys}}, least);
+    scores = mx::max(mx::reshape(scores, {sets, row.count, blocks, form.block}), 3);
+    const array own = mx::floor_divide(queries, array(form.block));
+    const array block = mx::reshape(mx::arange(blocks), {1, -1});
+    const array local =
+        mx::logical_and(mx::less_equal(block, own), mx::greater(block, own - array(form.local)));
+    scores = mx::where(local, most, scores);
+    array chosen = mx::greater(scores, least);
+    if (form.keep < blocks) {
+      const array bound = mx::slice(mx::sort(scores, -1), {0, 0, blocks - form.keep},
+                                    {sets, row.count, blocks - form.keep + 1});
+      chosen = mx::logical_and(chosen, mx::greater_equal(scores, bound));
+    }
+    chosen = mx::slice(mx::repeat(chosen, form.block, 2), {0, 0, 0}, {sets, row.count, keys});
+    choice.masks.push_back(mx::logical_and(chosen, visible));
+  }
+  return choice;
+}
+
+}  // namespace
+
+KeyChoice choose_keys(const array& q, const array& k, const std::optional<array>& weights, Step& step,
+                      int slot, const kernels::SelectionForm& form) {
+  const StateStore::Impl& store = *step.pages().store;
+  const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
+  if (spec.value_dim != 0 || spec.latent != 0 || spec.kv_heads != 1 || spec.window > 0 || spec.chunk > 0 ||
+      q.shape(0) != step.count() || k.shape() != Shape{step.count(), 1, spec.key_dim})
+    fail(ErrorKind::internal,
+         "keys to choose: q {}, k {} in a step of {} tokens, KV slot {} holds {} heads of {} and {}",
+         to_string(q.shape()), to_string(k.shape()), step.count(), slot, spec.kv_heads, spec.key_dim,
+         spec.value_dim);
+  if (store.mode == KernelMode::reference) return choose_reference(q, k, weights, step, slot, form);
+  const AttendPlace place = attend_place(step, slot);
+  return {kernels::select_keys(q, k, weights, place.pool, place.rows, form), {}};
 }
 
 AttendPlace attend_place(Step& step, int slot) {

@@ -57,6 +57,13 @@ size_t kept_page_bytes(StateStore& store) {
   return bytes;
 }
 
+size_t fresh_bytes(StateStore& store, int pages) {
+  size_t bytes = 0;
+  for (const PageGroup& group : store.impl().groups)
+    bytes += static_cast<size_t>(std::max(0, pages - group.reusable())) * group.page_bytes;
+  return bytes;
+}
+
 int available_pages(StateStore& store) {
   int pages = store.pages_total();
   for (const PageGroup& group : store.impl().groups) pages = std::min(pages, group.free() + group.idle());

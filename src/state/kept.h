@@ -34,5 +34,7 @@ class KeptRow {
 size_t kept_page_bytes(StateStore& store);
 /// Pages a row may have: those that are free, and those that come free when kept rows go.
 int available_pages(StateStore& store);
+/// Memory that `pages` more pages would take: those that were used before have theirs.
+size_t fresh_bytes(StateStore& store, int pages);
 
 }  // namespace mlxcel

@@ -38,6 +38,7 @@ class PageGroup {
   int total() const { return total_; }
   int free() const { return total_ - fresh_ + static_cast<int>(freed_.size()); }
   int touched() const { return fresh_; }  // pages 0 .. touched() - 1 have been used
+  int reusable() const { return static_cast<int>(freed_.size()); }
   /// Makes room so that the next `count` take() calls cannot throw.
   void prepare(int count);
   /// A page with one reference. Freed pages first, the latest first. Needs free() > 0 and prepare().
@@ -71,6 +72,7 @@ class PageGroup {
 
 /// Where a kv slot's data lie.
 struct KvPlace {
+  KvFormat format;
   int group = 0;
   size_t offset = 0;  // native: bytes from the page's start to the slot's first head
   kernels::PageBlocks blocks;

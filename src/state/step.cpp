@@ -23,11 +23,12 @@ Step::~Step() {
         pool = array(put.inputs()[0]);
     };
     undo(place.keys, written.keys);
-    undo(place.values, written.values);
+    if (written.values) undo(place.values, *written.values);
   }
 }
 
-void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, int second) {
+void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, const AdapterSet* adapters,
+               int second) {
   if (tokens_) fail(ErrorKind::internal, "step: add() after seal()");
   if (tokens.empty()) fail(ErrorKind::internal, "step: row {} has no tokens", rows_.size());
   StateStore::Impl* store = nullptr;
@@ -46,7 +47,8 @@ void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, in
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
   for (int i = 0; i < added; ++i) position_ids_.push_back(position + i);
   const int known = state ? state->horizon() : 0;
-  rows_.push_back({state, first, added, wants, position, known > 0 ? known : position + added, second});
+  rows_.push_back(
+      {state, first, added, wants, position, known > 0 ? known : position + added, second, adapters});
   offsets_.push_back(first + added);
   if (wants == Wants::last) wanted_.push_back(first + added - 1);
   if (wants == Wants::all)
@@ -157,7 +159,7 @@ std::vector<array> Step::pending() const {
   if (pages_)
     for (const Pages::Written& written : pages_->written) {
       result.push_back(written.keys);
-      result.push_back(written.values);
+      if (written.values) result.push_back(*written.values);
     }
   return result;
 }

@@ -14,6 +14,8 @@
 
 namespace mlxcel {
 
+struct AdapterSet;  // nn/adapter.h
+
 /// Which of a row's tokens give logits.
 enum class Wants { none, last, all };
 
@@ -25,6 +27,7 @@ struct StepRow {
   int position = 0;  // position of the first token (= tokens already in `state`)
   int horizon = 0;   // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
   int second = 0;    // of a pair of texts: index in the row where the second begins; 0: one text
+  const AdapterSet* adapters = nullptr;  // whose products are added to the row's
 };
 
 class Step {
@@ -35,8 +38,9 @@ class Step {
   Step& operator=(const Step&) = delete;
 
   /// Adds a row of at least one token that follow what `state` holds; reserves its pages. `state` may be
-  /// null; a state may stand in one row only. `second`: see StepRow.
-  void add(RowState* state, std::span<const int32_t> tokens, Wants wants, int second = 0);
+  /// null; a state may stand in one row only. `adapters` must outlive the step; `second`: see StepRow.
+  void add(RowState* state, std::span<const int32_t> tokens, Wants wants,
+           const AdapterSet* adapters = nullptr, int second = 0);
   /// Call once after the last add(): makes the arrays below.
   void seal();
 

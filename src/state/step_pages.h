@@ -22,7 +22,8 @@ struct Step::Pages {
   /// Reference: slots whose pools this step has replaced, and the pools that it put there.
   struct Written {
     int slot;
-    array keys, values;
+    array keys;
+    std::optional<array> values;
   };
   std::vector<Written> written;
 

@@ -27,13 +27,16 @@ size_t elements(const Shape& shape) {
 
 int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
-  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) ||
-      !bounded(spec.value_dim, kMostWidth) || spec.window < 0 || spec.chunk < 0 ||
+  if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || spec.value_dim < 0 ||
+      spec.value_dim > kMostWidth || spec.latent < 0 || spec.block < 0 ||
+      (spec.block > 0 && (spec.window > 0 || spec.chunk > 0)) || spec.latent > spec.key_dim ||
+      (spec.latent > 0 && spec.value_dim > 0) || spec.window < 0 || spec.chunk < 0 ||
       (spec.window > 0 && spec.chunk > 0) ||
       static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)
     fail(ErrorKind::bad_checkpoint,
-         "KV slot {}: {} heads of {} and {}, window {}, chunk {} are out of bounds", kv_.size(),
-         spec.kv_heads, spec.key_dim, spec.value_dim, spec.window, spec.chunk);
+         "KV slot {}: {} heads of {} and {}, latent {}, window {}, chunk {}, block {} are out of bounds",
+         kv_.size(), spec.kv_heads, spec.key_dim, spec.value_dim, spec.latent, spec.window, spec.chunk,
+         spec.block);
   kv_.push_back(spec);
   return static_cast<int>(kv_.size()) - 1;
 }
@@ -71,6 +74,18 @@ size_t StateLayout::kv_bytes_per_token(mx::Dtype dtype) const {
   return bytes;
 }
 
+size_t StateLayout::kv_bytes_per_token(const std::vector<KvFormat>& formats) const {
+  size_t bytes = 0;
+  for (size_t slot = 0; slot < kv_.size(); ++slot) {
+    const KvSpec& spec = kv_[slot];
+    const KvFormat& format = formats.at(slot);
+    bytes += kernels::page_blocks({format.keys, format.values, spec.latent}, spec.kv_heads, spec.key_dim,
+                                  spec.value_dim)
+                 .bytes();
+  }
+  return (bytes + kPageTokens - 1) / kPageTokens;
+}
+
 size_t StateLayout::recurrent_bytes() const {
   size_t bytes = 0;
   for (const RecurrentSpec& spec : recurrent_) bytes += elements(spec.shape) * sizeof(float);
@@ -88,6 +103,13 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
     : layout(std::move(given)), options(chosen), mode(kernel_mode()) {
   const auto& specs = layout.kv();
   places.resize(specs.size());
+  if (options.formats.empty() && !specs.empty()) {
+    const kernels::PageType type = kernels::page_type(options.kv_dtype);
+    options.formats.assign(specs.size(), {type, type});
+  }
+  if (options.formats.size() != specs.size())
+    fail(ErrorKind::internal, "KV pages: formats for {} slots, the layout has {}", options.formats.size(),
+         specs.size());
   size_t all_bytes = 0;  // of one page in every group
   for (size_t slot = 0; slot < specs.size(); ++slot) {
     const KvSpec& spec = specs[slot];
@@ -98,7 +120,9 @@ StateStore::Impl::Impl(StateLayout given, const StoreOptions& chosen)
     PageGroup& group = groups[index];
     KvPlace& place = places[slot];
     place.group = static_cast<int>(index);
-    place.blocks = kernels::page_blocks(options.kv_dtype, spec.kv_heads, spec.key_dim, spec.value_dim);
+    place.format = options.formats[slot];
+    place.blocks = kernels::page_blocks({place.format.keys, place.format.values, spec.latent}, spec.kv_heads,
+                                        spec.key_dim, spec.value_dim);
     place.offset = group.page_bytes;
     group.page_bytes += place.blocks.bytes();
     all_bytes += place.blocks.bytes();
@@ -143,12 +167,16 @@ void StateStore::Impl::grow_pools(const PageGroup& group) {
     if (have >= touched) continue;
     const int want = std::min(group.total(), std::max(touched, have * 2));
     const KvSpec& spec = layout.kv()[static_cast<size_t>(slot)];
-    const auto grown = [&](std::optional<array>& pool, int dim) {
-      array fresh = mx::zeros({want - have, spec.kv_heads, kPageTokens, dim}, options.kv_dtype);
+    const auto grown = [&](std::optional<array>& pool, int dim, kernels::PageType type) {
+      // The twin of coded pages holds what they stand for.
+      const mx::Dtype dtype = type == kernels::PageType::f16    ? mx::float16
+                              : type == kernels::PageType::bf16 ? mx::bfloat16
+                                                                : mx::float32;
+      array fresh = mx::zeros({want - have, spec.kv_heads, kPageTokens, dim}, dtype);
       pool = pool ? mx::concatenate({*pool, fresh}, 0) : fresh;
     };
-    grown(place.keys, spec.key_dim);
-    grown(place.values, spec.value_dim);
+    grown(place.keys, spec.key_dim, place.format.keys);
+    if (spec.value_dim > 0) grown(place.values, spec.value_dim, place.format.values);
   }
 }
 
@@ -162,6 +190,7 @@ void StateStore::Impl::copy_page(PageGroup& group, int from, int to) {
   for (const int slot : group.slots) {
     KvPlace& place = places[static_cast<size_t>(slot)];
     for (auto* pool : {&place.keys, &place.values}) {
+      if (!*pool) continue;
       const Shape& s = (*pool)->shape();
       const array page = mx::slice(**pool, Shape{from, 0, 0, 0}, Shape{from + 1, s[1], s[2], s[3]});
       *pool = mx::slice_update(**pool, page, Shape{to, 0, 0, 0}, Shape{to + 1, s[1], s[2], s[3]});

@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/isa/attention_call.h"
 #include "tensor/tensor.h"
 
 namespace mlxcel {
@@ -22,9 +23,18 @@ inline constexpr int kRollbackTokens = 64;
 struct KvSpec {
   int kv_heads = 0;
   int key_dim = 0;    // head_dim of keys
-  int value_dim = 0;  // head_dim of values
+  int value_dim = 0;  // head_dim of values; 0: none are stored
   int window = 0;     // 0: all tokens; W: query i sees keys i-W+1 … i
   int chunk = 0;      // 0: none; C: query i sees keys i - i % C … i
+  int block = 0;      // 0: none; B: blocks of B tokens see each other, as far as a step holds them
+  int latent = 0;  // values are the first so many entries of keys, which are stored once; value_dim is then 0
+};
+
+/// How one slot's keys and values lie in pages (kv_mode.h makes these).
+struct KvFormat {
+  kernels::PageType keys, values;
+  bool dense() const { return kernels::is_dense(keys) && keys == values; }
+  bool operator==(const KvFormat&) const = default;
 };
 
 struct RecurrentSpec {
@@ -45,6 +55,8 @@ class StateLayout {
   const std::vector<KvSpec>& kv() const { return kv_; }
   const std::vector<RecurrentSpec>& recurrent() const { return recurrent_; }
   size_t kv_bytes_per_token(mx::Dtype dtype) const;
+  /// One format a slot; what pages of 32 tokens take, over 32.
+  size_t kv_bytes_per_token(const std::vector<KvFormat>& formats) const;
   size_t recurrent_bytes() const;
 
  private:
@@ -97,8 +109,9 @@ class RowState {
 };
 
 struct StoreOptions {
-  mx::Dtype kv_dtype = mx::float16;  // f16, bf16 or f32
-  size_t max_tokens = 0;             // page budget in tokens over all rows; 0: half of available memory
+  mx::Dtype kv_dtype = mx::float16;    // f16, bf16 or f32
+  size_t max_tokens = 0;               // page budget in tokens over all rows; 0: half of available memory
+  std::vector<KvFormat> formats = {};  // one a slot; empty: kv_dtype for all of them
 };
 
 class StateStore {

@@ -154,6 +154,32 @@ const std::vector<Mutant>& mutants() {
       {"mscale dropped", {"mistral4"}},
       {"expert groups ignored", {"mistral4", "mimo_v2_flash"}},
       {"expert weights dropped", {"phimoe", "cohere2_moe"}},
+      {"correction bias dropped",
+       {"afmoe", "laguna", "minimax", "minimax_m3", "deepseek_v32", "glm_moe_dsa"}},
+      {"choice of keys ignored", {"deepseek_v32", "glm_moe_dsa", "minimax_m3"}},
+      {"index keys not rotated", {"deepseek_v32", "glm_moe_dsa", "minimax_m3"}},
+      {"one key fewer chosen", {"deepseek_v32", "glm_moe_dsa"}},
+      {"local blocks not kept", {"minimax_m3"}},
+      {"routed scale dropped", {"afmoe", "laguna"}},
+      {"shared experts dropped", {"afmoe", "laguna", "llama4"}},
+      {"expert weights dropped", {"olmoe", "granitemoe", "minimax", "llama4"}},
+      {"residual scale dropped", {"granitemoe", "minicpm3"}},
+      {"embedding scale dropped", {"minicpm3", "afmoe", "granitemoe"}},
+      {"logit scale dropped", {"granitemoe", "minicpm3"}},
+      {"qk norm left out", {"olmoe", "minimax", "afmoe", "laguna", "llama4"}},
+      {"output gate dropped", {"afmoe", "laguna", "muse_glimmer"}},
+      {"earlier tokens ignored", {"longcat_flash_ngram"}},
+      {"embedding norm left out", {"muse_glimmer"}},
+      {"logit scale dropped", {"muse_glimmer"}},
+      {"logit cap dropped", {"muse_glimmer"}},
+      {"window ignored", {"afmoe", "laguna"}},
+      {"chunk ignored", {"llama4"}},
+      {"blocks seen one way", {"llada2_moe"}},
+      {"residual mix left out", {"kimi_k3"}},
+      {"latent norm left out", {"kimi_k3"}},
+      {"output gate left out", {"kimi_k3"}},
+      {"memory never fades", {"kimi_k3"}},
+      {"query temperature dropped", {"llama4"}},
   };
   return list;
 }
@@ -204,7 +230,7 @@ TEST(Mutants, no_fault_is_no_difference) {
 
 /// Text sides of models with towers: another family builds them.
 bool is_wrapper(const std::string& family) {
-  static const std::set<std::string> wrappers = {"gemma3", "mistral3", "qwen2_vl", "qwen3_vl",
+  static const std::set<std::string> wrappers = {"gemma3", "kimi_k25", "mistral3", "qwen2_vl", "qwen3_vl",
                                                  "qwen3_vl_moe"};
   return wrappers.contains(family);
 }

@@ -13,10 +13,16 @@ def check_flag_surface(context):
     for flags in commands.values():
         for flag in flags:
             assert set(flag) == {"long", "short", "env", "value", "default", "status", "hidden"}, flag
-            assert flag["value"] in ("none", "one", "list") and flag["status"] == "supported"
+            assert flag["value"] in ("none", "one", "list") and flag["status"] in ("supported", "inert", "refused"), flag
+            assert isinstance(flag["env"], list) and all(re.fullmatch("[A-Z0-9_]+", name) for name in flag["env"]), flag
             assert all(name.startswith("--") for name in flag["long"]) and all(not name.startswith("--") for name in flag["short"])
     run = {name: flag for flag in commands["run"] for name in flag["long"] + flag["short"]}
     assert run["--max-tokens"]["default"] == "-1" and run["-n"] is run["--max-tokens"]
+    # Rows of the server's table mean the same here; their LLAMA_ARG_ variables are the server's alone.
+    assert run["--prefill-chunk-size"]["env"] == ["MLXCEL_PREFILL_CHUNK"] and run["--lang-bias"]["env"] == ["LLAMA_ARG_LANG_BIAS"]
+    assert run["--typical"] is run["--typical-p"] and run["--tp-size"]["status"] == "inert" and run["--tp-size"]["hidden"]
+    serve = {name: flag for flag in commands["serve"] for name in flag["long"] + flag["short"]}
+    assert serve["-c"]["env"] == ["LLAMA_ARG_CTX_SIZE"] and serve["--model-url"]["status"] == "refused", serve["-c"]
     assert run["--quiet"]["value"] == "none" and run["--logit-bias"]["value"] == "list"
     server = json.loads(context.ok("--dump-flag-surface", program=context.server).out)
     assert {b["subcommand"] for b in server["binaries"]} == {None, "download"}

@@ -19,6 +19,7 @@ namespace {
 struct Outcome {
   std::vector<Draw> draws;
   std::optional<FinishReason> reason;
+  Timings timings;
   std::string error;
 };
 
@@ -30,6 +31,7 @@ struct Running {
       if (auto* token = std::get_if<Token>(&*event)) outcome.draws.push_back(token->draw);
       if (auto* finished = std::get_if<Finished>(&*event)) {
         outcome.reason = finished->reason;
+        outcome.timings = finished->timings;
         return outcome;
       }
       if (auto* failed = std::get_if<Failed>(&*event)) {
@@ -147,6 +149,62 @@ TEST_F(SmolLm2Engine, SixteenAtOnceAreEachAsAlone) {  // H6
   options.context = 512;
   options.max_kv_tokens = 512;
   compare(options, "few pages", 0);
+}
+
+TEST_F(SmolLm2Engine, ADraftByItselfIsAllAcceptedAndChangesNothing) {  // H30
+  std::vector<Outcome> plain;
+  {
+    const auto engine = load({});
+    for (auto& request : questions(*engine)) plain.push_back(start(*engine, std::move(request)).wait());
+  }
+  EngineOptions options;
+  options.draft_model = path_;
+  options.draft_tokens = 4;
+  options.draft_adaptive = false;
+  options.parallel = 16;
+  const auto engine = load(options);
+  EXPECT_NE(engine->speculation_label().find("verify exact"), std::string::npos)
+      << engine->speculation_label();
+  std::vector<Running> running;
+  for (auto& request : questions(*engine)) running.push_back(start(*engine, std::move(request)));
+  for (size_t i = 0; i < running.size(); ++i) {
+    const Outcome with = running[i].wait();
+    expect_same(plain[i], with, "request " + std::to_string(i));
+    if (i % 2 == 0 && with.timings.generated_tokens > 6) {  // greedy
+      EXPECT_GT(with.timings.drafted, 0) << i;
+      EXPECT_EQ(with.timings.accepted, with.timings.drafted) << i;
+    }
+  }
+}
+
+TEST_F(SmolLm2Engine, PromptLookupDoublesDecodeWhereTextIsCopied) {
+  const std::string text =
+      "The river Aare rises in the great Aargletschers of the Bernese Alps, below the Finsteraarhorn and "
+      "west of "
+      "the Grimsel Pass. It runs for 288 kilometres to the Rhine near Koblenz, past Thun, Bern, Solothurn "
+      "and "
+      "Olten, and takes up the Reuss and the Limmat on its way.";
+  Outcome answers[2];
+  for (const bool lookup : {false, true}) {
+    EngineOptions options;
+    options.prompt_lookup = lookup;
+    const auto engine = load(options);
+    Request request;
+    request.prompt = chat(*engine, "Copy this text word for word, three times: " + text);
+    const auto copied = engine->tokenizer()->encode(text + "\n\n" + text, false);
+    request.prompt.insert(request.prompt.end(), copied.begin(), copied.end());  // the answer has begun
+    request.max_tokens = 120;
+    request.sampling.logprobs = 0;
+    answers[lookup ? 1 : 0] = start(*engine, std::move(request)).wait();
+  }
+  expect_same(answers[0], answers[1], "looked up");
+  const Timings &plain = answers[0].timings, &with = answers[1].timings;
+  fmt::print("copying: {:.1f} tok/s plain, {:.1f} looked up; {} of {} drafted tokens accepted in {} rounds\n",
+             1e3 * (plain.generated_tokens - 1) / plain.decode_ms,
+             1e3 * (with.generated_tokens - 1) / with.decode_ms, with.accepted, with.drafted,
+             with.draft_rounds);
+  EXPECT_GE(with.accepted,
+            with.generated_tokens / 2);  // of the time the benchmark speaks: others may be busy here
 }
 
 TEST_F(SmolLm2Engine, PromptLogprobsDoNotDependOnChunks) {

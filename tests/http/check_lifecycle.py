@@ -28,7 +28,8 @@ def check_startup_lines(context):
 
 def check_usage_errors_exit_2(context):
     model = context.scripted_folder()
-    for flags in (["--no-such-flag"], ["-m", model, "--port", "99999"], ["-m", model, "--port", "x"], [],
+    for flags in (["--no-such-flag"], ["-m", model, "--port", "99999"], ["-m", model, "--port", "x"],
+                  ["-m", model, "--models-dir", "/tmp"], ["--models-preset", "/nonexistent"],
                   ["-m", model, "--parallel", "0"], ["-m", model, "-c", "600", "--parallel", "4"],
                   ["-m", model, "--ssl-cert-file", "x.pem"], ["-m", model, "--allowed-origins", "nonsense"],
                   ["-m", model, "--chat-template-kwargs", "[1]"], ["-m", model, "--api-key-file", "/nonexistent"],

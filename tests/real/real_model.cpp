@@ -48,9 +48,12 @@ Loaded::Loaded(const fs::path& path, const Setup& setup)
   kernels::set_precision(setup.precision);
   checkpoint_ = open_checkpoint(path);
   model_ = load_model(checkpoint_);
-  if (!model_->info().encoder)
-    store_ = std::make_unique<StateStore>(model_->layout(),
-                                          StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048});
+  if (!model_->info().encoder) {
+    const ModelInfo& info = model_->info();
+    const KvPlan kv = plan_kv(model_->layout(), setup.kv_mode, setup.kv, info.layers, info.model_type);
+    store_ = std::make_unique<StateStore>(
+        model_->layout(), StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048, .formats = kv.formats});
+  }
 }
 
 Loaded::~Loaded() {

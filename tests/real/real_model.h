@@ -10,6 +10,7 @@
 
 #include "kernels/matrix.h"
 #include "models/model.h"
+#include "state/kv_mode.h"
 
 namespace mlxcel::real {
 
@@ -23,6 +24,7 @@ struct Setup {
   KernelMode mode = KernelMode::native;
   kernels::Precision precision = kernels::Precision::high;
   mx::Dtype kv = mx::float16;
+  KvModeOptions kv_mode = {};  // with `kv` for what is not coded
 };
 
 /// A loaded model and its memory, under one setting of the kernels; puts the setting back when dropped.

@@ -120,6 +120,29 @@ TEST_F(SmolLm2, fast_keeps_the_quality_of_eight_bit_activations) {
   EXPECT_NEAR(found.perplexity, perplexity, 0.02 * perplexity);
 }
 
+TEST_F(SmolLm2, kv_modes_lose_what_their_bits_must) {
+  const Json reference = fixture("smollm2_logprobs.json");
+  const Rows plain = prose_logits(path_, {}, reference, 300);
+  const double perplexity = compare(plain, reference).perplexity;
+  struct Expected {
+    KvModeOptions mode;
+    double divergence, perplexity;  // mean KL from f16, and by how much of itself the perplexity may move
+  };
+  double before = 0.0;
+  for (const Expected& e :
+       {Expected{{.mode = KvMode::int8}, 2e-3, 0.01}, Expected{{.mode = KvMode::turbo4_asym}, 1e-2, 0.02},
+        Expected{{.mode = KvMode::turbo3_asym}, 3e-2, 0.05}, Expected{{.mode = KvMode::turbo4}, 1e-1, 0.1}}) {
+    const Rows rows = prose_logits(path_, {.kv_mode = e.mode}, reference, 300);
+    const double divergence = mean_divergence(plain, rows), moved = compare(rows, reference).perplexity;
+    fmt::print("[ measured ] SmolLM2 KV {}: mean KL {:.1e}, perplexity {:.4f} (f16 {:.4f})\n",
+               to_string(e.mode.mode), divergence, moved, perplexity);
+    EXPECT_LE(divergence, e.divergence);
+    EXPECT_GT(divergence, before);  // each loses more than the one before
+    EXPECT_NEAR(moved, perplexity, e.perplexity * perplexity);
+    before = divergence;
+  }
+}
+
 TEST_F(SmolLm2, the_plain_graph_within_2e_3) {
   // MLX on a CPU is slow: twenty tokens.
   const Json reference = fixture("smollm2_logprobs.json");

@@ -320,7 +320,7 @@ void print_block(JsonWriter& out, const Block& block) {
       break;
     case Block::Kind::tool_use:
       out.field("type", "tool_use").field("id", block.call.id).field("name", block.call.name).key("input");
-      out.raw(block.call.arguments.empty() ? "{}" : block.call.arguments);
+      out.raw(whole_arguments(block.call.arguments));
       break;
   }
   out.end_object();

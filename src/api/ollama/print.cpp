@@ -4,6 +4,7 @@
 
 #include "api/json_writer.h"
 #include "api/ollama/ollama.h"
+#include "api/tools.h"
 
 namespace mlxcel::ollama {
 namespace {
@@ -45,7 +46,11 @@ std::string print_line(const Line& line) {
       int index = 0;
       for (const auto& call : line.calls) {
         out.begin_object().field("id", call.id).key("function").begin_object().field("index", index++);
-        out.field("name", call.name).key("arguments").raw(call.arguments).end_object().end_object();
+        out.field("name", call.name)
+            .key("arguments")
+            .raw(whole_arguments(call.arguments))
+            .end_object()
+            .end_object();
       }
       out.end_array();
     }

@@ -236,6 +236,7 @@ ChatRequest parse_chat(std::string_view text, const Bounds& bounds) {
     }
   }
   out.echo = body.boolean("echo").value_or(false);
+  out.timings_per_token = body.boolean("timings_per_token").value_or(false);
   out.reasoning_control = body.boolean("reasoning_control").value_or(false);
   const auto cap = body.integer("max_completion_tokens", 1, INT32_MAX);
   const auto older_cap = body.integer("max_tokens", 1, INT32_MAX);

@@ -18,6 +18,7 @@ struct ChatRequest : ChatSpec {
   std::string model;
   size_t message_count = 0;
   bool echo = false;
+  bool timings_per_token = false;  // of a stream
   bool reasoning_control = false;  // its thought may be ended from outside
   StreamFields stream;
   EchoedFields echoed;

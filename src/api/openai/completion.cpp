@@ -1,5 +1,7 @@
 #include "api/openai/completion.h"
 
+#include <variant>
+
 #include <set>
 
 #include "api/error.h"
@@ -99,9 +101,9 @@ CompletionRequest parse_completion(std::string_view text, const Bounds& bounds) 
   CompletionRequest out;
   out.model = body.string("model").value_or("");
   parse_prompts(body, bounds, out);
-  if (body.has("suffix")) {
-    fail_param("suffix", "suffix: this model's vocabulary is not used for filling in the middle");
-  }
+  out.suffix = body.string("suffix");
+  if (out.suffix && (out.prompts.size() != 1 || !std::holds_alternative<std::string>(out.prompts.front())))
+    fail_param("suffix", "suffix: only with one prompt, which is text");
   const auto cap = body.integer("max_tokens", 0, INT32_MAX);
   const auto newer_cap = body.integer("max_completion_tokens", 0, INT32_MAX);
   out.max_tokens = static_cast<int>(newer_cap ? *newer_cap : cap.value_or(16));
@@ -115,6 +117,7 @@ CompletionRequest parse_completion(std::string_view text, const Bounds& bounds) 
                bounds.max_choices);
   }
   out.echo = body.boolean("echo").value_or(false);
+  out.timings_per_token = body.boolean("timings_per_token").value_or(false);
   out.logprobs = static_cast<int>(body.integer("logprobs", 0, 20).value_or(-1));
   out.sampling = parse_sampling(body, bounds);
   out.stream = parse_stream(body);

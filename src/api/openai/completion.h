@@ -21,9 +21,11 @@ struct CompletionRequest {
   std::string model;
   std::vector<Prompt> prompts;
   std::vector<std::string> prompt_paths;  // for messages: prompt, prompt[1]
+  std::optional<std::string> suffix;      // text after the gap that is to be filled
   int max_tokens = 16;
   int n = 1;
   bool echo = false;
+  bool timings_per_token = false;
   int logprobs = -1;
   SamplingFields sampling;
   OutputForm form;

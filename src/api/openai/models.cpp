@@ -24,7 +24,9 @@ void print_entry(JsonWriter& out, const ModelEntry& entry) {
   entry.vocab_type.empty() ? out.null() : out.value(entry.vocab_type);
   out.field("n_vocab", entry.n_vocab).field("n_ctx_train", entry.n_ctx_train).field("n_ctx", entry.n_ctx);
   out.field("n_embd", entry.n_embd).field("n_params", entry.n_params).field("size", entry.size);
-  out.field("format", entry.format).end_object().end_object();
+  out.field("format", entry.format).end_object();
+  for (const auto& [name, json] : entry.more) out.key(name).raw(json);
+  out.end_object();
 }
 
 std::string parameter_size(int64_t count) {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <string>
+#include <utility>
 #include <vector>
 
 namespace mlxcel::openai {
@@ -16,6 +17,7 @@ struct ModelEntry {
   int64_t n_params = 0, size = 0;
   std::string format;  // "safetensors" or "gguf"
   std::string family, quantization;
+  std::vector<std::pair<std::string, std::string>> more;  // members of a router's entry, as JSON
 };
 
 std::string print_model(const ModelEntry& entry);

@@ -266,7 +266,8 @@ TEST(Completion, Fields) {
   EXPECT_EQ(completion_refusal(completion_with(R"("logprobs": 21)")), "400 logprobs");
   EXPECT_EQ(completion_refusal(completion_with(R"("logprobs": true)")), "400 logprobs");
   EXPECT_EQ(completion_refusal(completion_with(R"("best_of": 2)")), "400 best_of");
-  EXPECT_EQ(completion_refusal(completion_with(R"("suffix": "x")")), "400 suffix");
+  EXPECT_EQ(completion_refusal(completion_with(R"("suffix": 5)")), "400 suffix");
+  EXPECT_EQ(parse_completion(completion_with(R"("suffix": "x")"), kBounds).suffix, "x");
 }
 
 TEST(Completion, PrintsLegacyLogprobs) {

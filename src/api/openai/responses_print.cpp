@@ -1,5 +1,6 @@
 #include "api/openai/responses.h"
 #include "api/sse.h"
+#include "api/tools.h"
 
 namespace mlxcel::openai {
 namespace {
@@ -119,7 +120,11 @@ std::string output_turn(const ResponseObject& response) {
     if (item.kind != Kind::function_call && item.kind != Kind::custom_tool_call) continue;
     any = true;
     calls.begin_object().field("id", item.call.id).field("type", "function").key("function").begin_object();
-    calls.field("name", item.call.name).key("arguments").raw(item.call.arguments).end_object().end_object();
+    calls.field("name", item.call.name)
+        .key("arguments")
+        .raw(whole_arguments(item.call.arguments))
+        .end_object()
+        .end_object();
   }
   calls.end_array();
   JsonWriter out;

@@ -129,7 +129,6 @@ StreamFields parse_stream(const JsonNode& body) {
 void refuse_unsupported(const JsonNode& body) {
   only_empty(body, "lora");
   only_false(body, "return_progress");
-  only_false(body, "timings_per_token");
   for (const char* key :
        {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler", "diffusion_min_canvas_length",
         "diffusion_max_canvas_length", "diffusion_full_canvas", "web_search_options", "audio"}) {

@@ -17,9 +17,11 @@ namespace mlxcel::app {
 struct FlagState {
   ServeFlags serve;
   std::vector<std::string> api_keys, api_key_files, reverse_prompts;
-  std::string alias, tags, allowed_origins, chat_template_file, hf_repo, kv_type_k, kv_type_v;
+  std::string alias, tags, allowed_origins, allowed_hosts, chat_template_file, hf_repo, kv_type_k, kv_type_v;
+  std::string lang_bias, lang_bias_file;
   double timeout = 3600, decode_timeout = 600;
   std::optional<long long> seed;
+  bool escapes = true;  // in stop strings and the budget's message
   bool cache_list = false, completion = false, markdown = false, help = false, version = false;
   std::vector<std::string> notes;  // accepted without effect, to be said at start-up
 };
@@ -34,8 +36,9 @@ struct Flag {
   Kind kind = Kind::value;
   std::string type;  // of the value, for help
   std::string help;
-  Apply apply;            // toggles get "true" or "false"
-  bool env_adds = false;  // the environment is added to the command line, not replaced by it
+  Apply apply;                       // toggles get "true" or "false"
+  bool env_adds = false;             // the environment is added to the command line, not replaced by it
+  const char* status = "supported";  // inert, refused: as the flag surface says it
 
   std::string name() const;                                     // the first long spelling
   std::vector<std::pair<std::string, bool>> spellings() const;  // and whether each switches on
@@ -45,6 +48,12 @@ const std::vector<Flag>& server_flags();
 
 /// Command line and environment into the state. Later flags win over earlier ones, both over the environment.
 void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& words, FlagState& state);
+/// The row's MLXCEL_ variables (and those the offline commands share with the server), where one is set.
+void read_own_variable(const Flag& flag, FlagState& state);
+/// What --lang-bias* amount to, checked.
+void read_language_bias(FlagState& state);
+/// The usual escapes (\n \t \r \\ and quotes), since a shell makes line breaks hard to write.
+std::string unescaped(const std::string& text);
 std::string flags_help(const std::vector<Flag>& flags, const std::string& program);
 std::string flags_markdown(const std::vector<Flag>& flags);
 std::string flags_completion(const std::vector<Flag>& flags, const std::string& program);
@@ -63,8 +72,10 @@ Flag::Apply refused(std::string reason);
 
 // The parts of the table.
 void add_model_flags(std::vector<Flag>& flags);
+void add_router_flags(std::vector<Flag>& flags);
 void add_network_flags(std::vector<Flag>& flags);
 void add_run_flags(std::vector<Flag>& flags);
+void add_load_flags(std::vector<Flag>& flags);
 void add_answer_flags(std::vector<Flag>& flags);
 void add_foreign_flags(std::vector<Flag>& flags);
 

@@ -8,8 +8,9 @@
 #include <cstdlib>
 #include <iterator>
 #include <map>
+#include <string_view>
 
-#include "app/flags/flag.h"
+#include "app/flags/shared.h"
 
 namespace mlxcel::app {
 namespace {
@@ -53,8 +54,13 @@ void set_from(const std::string& where, const Flag& flag, FlagState& state, cons
   }
 }
 
-void read_environment(const Flag& flag, FlagState& state) {
+bool for_every_command(const std::string& name) {
+  return !name.starts_with("LLAMA_") || name == "LLAMA_ARG_OFFLINE" || name == "LLAMA_ARG_LANG_BIAS";
+}
+
+void read_environment(const Flag& flag, FlagState& state, bool serving) {
   for (const auto& name : split(flag.env)) {
+    if (!serving && !for_every_command(name)) continue;
     const char* raw = std::getenv(name.c_str());
     const bool ours = !name.starts_with("LLAMA_");
     if (flag.kind == Flag::Kind::toggle) {
@@ -137,7 +143,12 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
       value = word.substr(equals + 1);
       word.resize(equals);
     }
-    const auto found = known.find(word);
+    auto found = known.find(word);
+    if (found == known.end() && word.starts_with("--")) {
+      // llama.cpp reads --some_flag as --some-flag.
+      std::replace(word.begin(), word.end(), '_', '-');
+      found = known.find(word);
+    }
     if (found == known.end()) {
       throw UsageError(fmt::format("{}: no such option; see --help", words[i].substr(0, 80)));
     }
@@ -163,9 +174,29 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
   for (const auto& flag : flags) {
     const bool on_line =
         std::any_of(given.begin(), given.end(), [&](const Given& g) { return g.flag == &flag; });
-    if (!flag.env.empty() && (!on_line || flag.env_adds)) read_environment(flag, state);
+    if (!flag.env.empty() && (!on_line || flag.env_adds)) read_environment(flag, state, true);
   }
   for (const auto& each : given) set_from("", *each.flag, state, each.value);
+}
+
+std::vector<std::string> own_variables(const Flag& row) {
+  std::vector<std::string> names = split(row.env);
+  std::erase_if(names, [](const std::string& name) { return !for_every_command(name); });
+  return names;
+}
+
+void read_own_variable(const Flag& flag, FlagState& state) { read_environment(flag, state, false); }
+
+std::string unescaped(const std::string& text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const char next = text[i] == '\\' && i + 1 < text.size() ? text[i + 1] : '\0';
+    const char meant = next == 'n' ? '\n' : next == 't' ? '\t' : next == 'r' ? '\r' : next;
+    const bool escape = next != '\0' && std::string_view("ntr\\\"'").find(next) != std::string_view::npos;
+    out += escape ? meant : text[i];
+    i += escape;
+  }
+  return out;
 }
 
 Flag::Apply integer(long long low, long long high, std::function<void(FlagState&, long long)> set) {
@@ -311,8 +342,10 @@ const std::vector<Flag>& server_flags() {
   static const std::vector<Flag> all = [] {
     std::vector<Flag> out;
     add_model_flags(out);
+    add_router_flags(out);
     add_network_flags(out);
     add_run_flags(out);
+    add_load_flags(out);
     add_answer_flags(out);
     add_foreign_flags(out);
     return out;

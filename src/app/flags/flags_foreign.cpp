@@ -32,6 +32,8 @@ void add(std::vector<Flag>& flags, Kind kind, std::initializer_list<Row> rows) {
   for (const auto& row : rows) {
     flags.push_back({row.names, row.env, "", kind, kind == Kind::value ? "V" : "", row.reason,
                      inert(listed(row.inert), row.reason)});
+    const bool refuses = kind == Kind::value ? !*row.inert : std::string_view(row.inert) == "false";
+    flags.back().status = refuses ? "refused" : "inert";
   }
 }
 
@@ -43,7 +45,6 @@ constexpr const char* kMemory =
     "the whole model is read and repacked at load; see MLXCEL_WIRED_LIMIT for locking";
 constexpr const char* kDraft = "drafting is not supported yet";
 constexpr const char* kMedia = "images, sound and video are not supported yet";
-constexpr const char* kRouter = "serving several models is not supported yet; start one server for each";
 constexpr const char* kCluster = "running on several devices or hosts is not supported yet";
 constexpr const char* kPreset = "built-in presets are not followed; name the model with -m or -hf";
 constexpr const char* kUi = "there is no web client in this build";
@@ -87,22 +88,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--control-vector-scaled", "", "", "control vectors are not supported"},
           {"--control-vector-layer-range", "", "*", "control vectors are not supported"},
           {"--keep", "", "0|-1", "the context is never shifted, so nothing has to be kept"},
-          {"--rope-scaling", "LLAMA_ARG_ROPE_SCALING_TYPE", "",
-           "the checkpoint's own positions are used; overrides are not supported yet"},
-          {"--rope-scale", "LLAMA_ARG_ROPE_SCALE", "", "overrides of positions are not supported yet"},
-          {"--rope-freq-base", "LLAMA_ARG_ROPE_FREQ_BASE", "0",
-           "overrides of positions are not supported yet"},
-          {"--rope-freq-scale", "LLAMA_ARG_ROPE_FREQ_SCALE", "",
-           "overrides of positions are not supported yet"},
-          {"--yarn-orig-ctx", "LLAMA_ARG_YARN_ORIG_CTX", "0", "overrides of positions are not supported yet"},
-          {"--yarn-ext-factor", "LLAMA_ARG_YARN_EXT_FACTOR", "-1|-1.0",
-           "overrides of positions are not supported yet"},
-          {"--yarn-attn-factor", "LLAMA_ARG_YARN_ATTN_FACTOR", "-1|-1.0",
-           "overrides of positions are not supported yet"},
-          {"--yarn-beta-slow", "LLAMA_ARG_YARN_BETA_SLOW", "-1|-1.0",
-           "overrides of positions are not supported yet"},
-          {"--yarn-beta-fast", "LLAMA_ARG_YARN_BETA_FAST", "-1|-1.0",
-           "overrides of positions are not supported yet"},
           {"-ctk,--cache-type-k", "LLAMA_ARG_CACHE_TYPE_K", "f16|fp16", "only 16-bit keys are supported yet"},
           {"-ctv,--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V", "f16|fp16",
            "only 16-bit values are supported yet"},
@@ -120,13 +105,11 @@ void add_runtime(std::vector<Flag>& f) {
           {"--max-batch-prefill-tokens", "MLXCEL_MAX_BATCH_PREFILL_TOKENS", "4096", "not adjustable yet"},
           {"--prefill-grant-interval", "MLXCEL_PREFILL_GRANT_INTERVAL", "1", "not adjustable yet"},
 
-          {"--sleep-idle-seconds", "", "-1", "the model stays loaded; only -1 is supported yet"},
           {"--vision-cache-size", "", "*", kMedia},
           {"--kv-unified-per-slot", "LLAMA_ARG_KV_UNIFIED_PER_SLOT", "0",
            "the window of a slot is --ctx-size divided by --parallel"},
           {"-md,--model-draft,--draft-model,--spec-draft-model",
            "LLAMA_ARG_SPEC_DRAFT_MODEL,LLAMA_ARG_MODEL_DRAFT", "", kDraft},
-          {"--surgery", "MLXCEL_SURGERY", "", "editing weights at load is not supported yet"},
           {"--log-prompts-dir", "", "", "prompts are not written to files; see --verbosity 5"},
           {"--debug-pp-trace", "", "", kCluster},
           {"--metrics-port", "", "", "metrics are served on the server's own port (--metrics)"},
@@ -135,13 +118,11 @@ void add_runtime(std::vector<Flag>& f) {
            "models are not fetched from addresses; use -hf, or mlxcel download"},
           {"-dr,--docker-repo", "LLAMA_ARG_DOCKER_REPO", "",
            "container registries are not a source of models; use -hf, or mlxcel download"},
-          {"-hft,--hf-token", "", "*", "nothing is fetched at start-up"},
       });
   add(f, Kind::toggle,
       {
           {"--swa-full", "LLAMA_ARG_SWA_FULL", "false", "windowed layers keep their window only"},
           {"--perf,!--no-perf", "LLAMA_ARG_PERF", "false", "see --metrics and the timings of answers"},
-          {"-e,--escape,!--no-escape", "", "true|false", ""},
           {"-kvo,--kv-offload,!-nkvo,!--no-kv-offload", "LLAMA_ARG_KV_OFFLOAD", "true", kDevice},
           {"--repack,!-nr,!--no-repack", "LLAMA_ARG_REPACK", "true|false", ""},
           {"--no-host", "LLAMA_ARG_NO_HOST", "false", kDevice},
@@ -158,17 +139,11 @@ void add_runtime(std::vector<Flag>& f) {
           {"--kv-skip-last-layer,!--no-kv-skip-last-layer", "MLXCEL_KV_SKIP_LAST_LAYER", "true",
            "every layer keeps 16 bits"},
           {"--enable-preemption", "", "false", "rows are not put back in the queue yet"},
-          {"--estimate-memory", "", "false", "see mlxcel inspect"},
-          {"--force,--no-memory-check", "", "true|false", ""},
           {"--packed-cache", "", "false", "weights are repacked at every start"},
-          {"--settings", "MLXCEL_ENABLE_SETTINGS_ENDPOINT", "false",
-           "settings cannot be changed while serving yet"},
           {"--log-prefix,!--no-log-prefix", "LLAMA_ARG_LOG_PREFIX", "true",
            "lines always carry level and target"},
           {"--log-timestamps,!--no-log-timestamps", "LLAMA_ARG_LOG_TIMESTAMPS", "true",
            "lines always carry the time"},
-          {"--log-jsonl,!--no-log-jsonl", "LLAMA_ARG_LOG_JSONL", "false", "the log is text only yet"},
-          {"--spm-infill", "", "false", "/infill writes prefix, suffix, middle"},
           {"--embedding,--embeddings", "LLAMA_ARG_EMBEDDINGS", "true|false", ""},
           {"--rerank,--reranking", "LLAMA_ARG_RERANKING", "false", "reranking models are not supported yet"},
       });
@@ -219,13 +194,10 @@ void add_samplers(std::vector<Flag>& f) {
   add(f, Kind::value,
       {
 
-          {"-l,--logit-bias", "", "", "send logit_bias with the request"},
           {"--grammar", "", "", "send a grammar with the request"},
           {"--grammar-file", "", "", "send a grammar with the request"},
           {"-j,--json-schema", "", "", "send response_format with the request"},
           {"-jf,--json-schema-file", "", "", "send response_format with the request"},
-          {"--lang-bias", "LLAMA_ARG_LANG_BIAS", "", "biases of languages are not supported yet"},
-          {"--lang-bias-config", "", "", "biases of languages are not supported yet"},
           {"--max-denoising-steps", "", "", "no diffusion model is supported yet"},
           {"--diffusion-sampler", "", "", "no diffusion model is supported yet"},
           {"--diffusion-threshold", "", "", "no diffusion model is supported yet"},
@@ -328,9 +300,6 @@ void add_side_models(std::vector<Flag>& f) {
           {"-mmu,--mmproj-url", "LLAMA_ARG_MMPROJ_URL", "", kMedia},
           {"-mmdev,--mmproj-device", "MTMD_BACKEND_DEVICE", "", kMedia},
           {"--mtmd-batch-max-tokens", "LLAMA_ARG_MTMD_BATCH_MAX_TOKENS", "1024", kMedia},
-          {"--models-dir", "LLAMA_ARG_MODELS_DIR", "", kRouter},
-          {"--models-preset", "LLAMA_ARG_MODELS_PRESET", "", kRouter},
-          {"--models-max", "LLAMA_ARG_MODELS_MAX", "4", kRouter},
           {"--tp-size", "", "1", kCluster},
           {"--tp-moe-mode", "", "tensor", kCluster},
           {"--tp-embedding-mode", "", "replicated", kCluster},
@@ -364,7 +333,6 @@ void add_side_models(std::vector<Flag>& f) {
       {
           {"--mmproj-auto,!--no-mmproj,!--no-mmproj-auto", "LLAMA_ARG_MMPROJ_AUTO", "true|false", ""},
           {"--mmproj-offload,!--no-mmproj-offload", "LLAMA_ARG_MMPROJ_OFFLOAD", "true", kMedia},
-          {"--models-autoload,!--no-models-autoload", "LLAMA_ARG_MODELS_AUTOLOAD", "true|false", ""},
           {"--enable-elastic-pp", "", "false", kCluster},
           {"--ui,--webui,!--no-ui,!--no-webui", "LLAMA_ARG_UI", "false", kUi},
           {"-ag,--agent,!-no-ag,!--no-agent", "LLAMA_ARG_AGENT", "false", "this server runs no tools"},

@@ -20,8 +20,7 @@ void add_model_flags(std::vector<Flag>& f) {
   f.push_back({"-hff,--hf-file", "LLAMA_ARG_HF_FILE", g, Kind::value, "FILE",
                "one file of the repository exactly",
                text([](S& s, const auto& v) { s.serve.model.hf_file = v; })});
-  f.push_back({"--revision", "", g, Kind::value, "REV",
-               "branch, tag or revision id in the Hugging Face cache",
+  f.push_back({"--revision", "", g, Kind::value, "REV", "branch, tag or revision id of the repository",
                text([](S& s, const auto& v) { s.serve.model.revision = v; })});
   f.push_back({"--model-store-root", "", g, Kind::value, "PATH",
                "model store (default: MLXCEL_MODELS_DIR, else the cache root's models)",
@@ -34,10 +33,36 @@ void add_model_flags(std::vector<Flag>& f) {
   f.push_back({"--warmup,!--no-warmup", "", g, Kind::toggle, "",
                "a pass before the first request (default: on)",
                onoff([](S& s, bool on) { s.serve.model.no_warmup = !on; })});
+  f.push_back({"--surgery", "MLXCEL_SURGERY", g, Kind::value, "FILE",
+               "edit weights while loading, by a YAML file",
+               text([](S& s, const auto& v) { s.serve.model.surgery = v; })});
   f.push_back({"-cl,--cache-list", "", g, Kind::toggle, "", "list the store and exit",
                onoff([](S& s, bool on) { s.cache_list = on; })});
   f.push_back({"--offline", "LLAMA_ARG_OFFLINE", g, Kind::toggle, "",
-               "no network; nothing is fetched at start-up in any case", onoff([](S&, bool) {})});
+               "no network: a model that is not here is not fetched",
+               onoff([](S& s, bool on) { s.serve.model.offline = on; })});
+  f.push_back({"-hft,--hf-token", "HF_TOKEN,HUGGING_FACE_HUB_TOKEN", "", Kind::value, "T",
+               "shown to the hub when the model is fetched",
+               text([](S& s, const auto& v) { s.serve.model.hf_token = v; })});
+}
+
+void add_router_flags(std::vector<Flag>& f) {
+  const char* g = "Several models (without -m: those of the store)";
+  f.push_back({"--models-dir", "LLAMA_ARG_MODELS_DIR", g, Kind::value, "DIR",
+               "serve the models in this folder as well: folders with a config.json or a GGUF, .gguf files",
+               text([](S& s, const auto& v) { s.serve.router.folder = v; })});
+  f.push_back({"--models-preset", "LLAMA_ARG_MODELS_PRESET", g, Kind::value, "INI",
+               "sections that define models or change their flags; [*] holds for all",
+               text([](S& s, const auto& v) { s.serve.router.preset = v; })});
+  f.push_back({"--models-max", "LLAMA_ARG_MODELS_MAX", g, Kind::value, "N",
+               "models loaded at once (4), the least recently used leaves; 0: any number",
+               integer(0, 4096, [](S& s, long long n) { s.serve.router.most = static_cast<size_t>(n); })});
+  f.push_back({"--models-autoload,!--no-models-autoload", "LLAMA_ARG_MODELS_AUTOLOAD", g, Kind::toggle, "",
+               "a request loads the model that it names (default: on)",
+               onoff([](S& s, bool on) { s.serve.router.autoload = on; })});
+  f.push_back({"--sleep-idle-seconds", "", g, Kind::value, "N",
+               "let a model go when nobody has asked for that long; -1 (default): never",
+               real(-1, 1e9, [](S& s, double x) { s.serve.sleep_idle_seconds = x; })});
 }
 
 void add_network_flags(std::vector<Flag>& f) {
@@ -102,6 +127,10 @@ void add_network_flags(std::vector<Flag>& f) {
   f.push_back({"--cors-credentials,!--no-cors-credentials", "LLAMA_ARG_CORS_CREDENTIALS", g, Kind::toggle, "",
                "allow credentials across origins (default: on)",
                onoff([](S& s, bool on) { s.serve.service.access.cors_credentials = on; })});
+  f.push_back({"--allowed-hosts", "MLXCEL_ALLOWED_HOSTS", g, Kind::value, "LIST",
+               "names in the Host header that a keyless server on a loopback address answers to, besides "
+               "localhost and addresses",
+               text([](S& s, const auto& v) { s.allowed_hosts = v; })});
   f.push_back({"--allowed-origins", "MLXCEL_ALLOWED_ORIGINS", g, Kind::value, "LIST",
                "scheme://host[:port], comma-separated; others are refused",
                text([](S& s, const auto& v) { s.allowed_origins = v; })});

@@ -1,7 +1,12 @@
 // Rows of the table: how requests run, how they are drawn and read, what is shown of it.
 #include "app/flags/flag.h"
 
+#include <fmt/format.h>
+
 #include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
 
 #include "api/json_writer.h"
 
@@ -16,6 +21,31 @@ void set_reasoning(S& s, const std::string& word) {
   if (word == "auto") return;
   for (const char* name : {"enable_thinking", "thinking"})
     s.serve.template_variables.emplace_back(name, word == "on" ? "true" : "false");
+}
+
+/// ID(+/-)BIAS, as llama.cpp spells it: 15043+1, 15043-1.5, 15043-inf.
+void set_logit_bias(S& s, const Flag& flag, const std::string& text) {
+  const auto sign = text.find_first_of("+-", 1);
+  int id = -1;
+  float bias = std::numeric_limits<float>::quiet_NaN();
+  if (sign != std::string::npos) {
+    const auto parsed = std::from_chars(text.data(), text.data() + sign, id);
+    if (parsed.ec != std::errc{} || parsed.ptr != text.data() + sign) id = -1;
+    const char* begin = text.data() + sign + (text[sign] == '+' ? 1 : 0);
+    const char* end = text.data() + text.size();
+    const auto value = std::from_chars(begin, end, bias);
+    const bool finite = std::isfinite(bias) || text.substr(sign) == "-inf";
+    if (value.ec != std::errc{} || value.ptr != end || !finite)
+      bias = std::numeric_limits<float>::quiet_NaN();
+  }
+  if (id < 0 || std::isnan(bias))
+    throw UsageError(fmt::format("{} {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5",
+                                 flag.name(), text.substr(0, 80)));
+  auto& sampling = s.serve.service.sampling;
+  if (std::isfinite(bias))
+    sampling.logit_bias[id] = bias;
+  else
+    sampling.banned.push_back(id);
 }
 
 }  // namespace
@@ -147,12 +177,14 @@ void add_answer_flags(std::vector<Flag>& f) {
             &mlxcel::SamplingFlags::dry_allowed_length);
   whole_row("--dry-penalty-last-n", "tokens that DRY looks at; -1: all (64)", -1, kMany,
             &mlxcel::SamplingFlags::dry_penalty_last_n);
-  f.push_back({"--dry-sequence-breaker,--dry-sequence-breakers", "", g, Kind::list, "S",
-               "text that ends a repeat; repeatable; none: no breaker", text([](S& s, const auto& v) {
-                 auto& list = s.serve.service.sampling.dry_breakers;
-                 if (!list) list.emplace();
-                 if (v != "none") list->push_back(v);
-               })});
+  f.push_back(
+      {"--dry-sequence-breaker,--dry-sequence-breakers", "", g, Kind::list, "S",
+       "text that ends a repeat (\\n, \\t, \\r, \\\\ are read as escapes); repeatable; none: no breaker",
+       text([](S& s, const auto& v) {
+         auto& list = s.serve.service.sampling.dry_breakers;
+         if (!list) list.emplace();
+         if (v != "none") list->push_back(unescaped(v));
+       })});
   real_row("--dynatemp-range", "temperature plus or minus this (0)", 0, 100,
            &mlxcel::SamplingFlags::dynatemp_range);
   real_row("--dynatemp-exp", "(1)", 0, 100, &mlxcel::SamplingFlags::dynatemp_exponent);
@@ -188,8 +220,18 @@ void add_answer_flags(std::vector<Flag>& f) {
                })});
   f.push_back({"-s,--seed", "", g, Kind::value, "N", "-1 (default): random",
                integer(INT64_MIN, INT64_MAX, [](S& s, long long n) { s.seed = n; })});
+  f.push_back({"-l,--logit-bias", "", g, Kind::list, "ID(+/-)BIAS",
+               "TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5 or 2-inf; repeatable", set_logit_bias});
   f.push_back({"--ignore-eos", "", g, Kind::toggle, "", "go on past the end token",
                onoff([](S& s, bool on) { s.serve.service.sampling.ignore_eos = on; })});
+  f.push_back({"--lang-bias", "LLAMA_ARG_LANG_BIAS", g, Kind::value, "L=V,..",
+               "add to the logits of a language's tokens: ko=-inf,latin=2 (ISO 639-1 codes or scripts)",
+               text([](S& s, const auto& v) { s.lang_bias = v; })});
+  f.push_back({"--lang-bias-config", "", g, Kind::value, "FILE", "the same from a YAML file: policy and bias",
+               text([](S& s, const auto& v) { s.lang_bias_file = v; })});
+  f.push_back({"-e,--escape,!--no-escape", "", g, Kind::toggle, "",
+               "read \\n, \\t, \\r, \\\\ in stop strings and in the budget's message (default: on)",
+               onoff([](S& s, bool on) { s.escapes = on; })});
   f.push_back({"-r,--reverse-prompt", "", g, Kind::list, "S", "stop string of every request; repeatable",
                text([](S& s, const auto& v) { s.reverse_prompts.push_back(v); })});
   g = "Chat, thoughts, tools";
@@ -201,16 +243,19 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--chat-template-kwargs", "LLAMA_ARG_CHAT_TEMPLATE_KWARGS", g, Kind::value, "JSON",
                "template variables (JSON object); a request's win",
                text([](S& s, const auto& v) { s.serve.service.chat_template_kwargs = v; })});
-  f.push_back({"--jinja,!--no-jinja", "LLAMA_ARG_JINJA", g, Kind::toggle, "",
-               "templates are always rendered; only on is accepted",
-               inert({"true"}, "answers without the chat template are not supported; use /v1/completions")});
+  f.push_back(
+      {"--jinja,!--no-jinja", "LLAMA_ARG_JINJA", g, Kind::toggle, "",
+       "render chats with the model's template (default: on); off: role-prefixed plain text, no tools",
+       onoff([](S& s, bool on) { s.serve.service.jinja = on; })});
   f.push_back({"-rea,--reasoning", "LLAMA_ARG_REASONING", g, Kind::value, "on|off|auto",
                "writes the template's enable_thinking; auto (default): the template's own",
                word({"on", "off", "auto"}, set_reasoning)});
   f.push_back({"--reasoning-effort", "LLAMA_ARG_REASONING_EFFORT", g, Kind::value, "LEVEL",
-               "writes the template's reasoning_effort", text([](S& s, const auto& v) {
+               "writes the template's reasoning_effort; none also turns thinking off",
+               text([](S& s, const auto& v) {
                  for (const char* name : {"reasoning_effort", "reasoning_strength"})
                    s.serve.template_variables.emplace_back(name, JsonWriter().value(v).take());
+                 if (v == "none") set_reasoning(s, "off");
                })});
   f.push_back({"--reasoning-preserve,!--no-reasoning-preserve", "LLAMA_ARG_REASONING_PRESERVE", g,
                Kind::toggle, "", "writes the template's preserve_reasoning", onoff([](S& s, bool on) {
@@ -238,6 +283,8 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--prefill-assistant,!--no-prefill-assistant", "LLAMA_ARG_PREFILL_ASSISTANT", g, Kind::toggle,
                "", "continue a trailing assistant message (default: on)",
                onoff([](S& s, bool on) { s.serve.service.prefill_assistant = on; })});
+  f.push_back({"--spm-infill", "", g, Kind::toggle, "", "fill gaps as suffix, prefix, middle",
+               onoff([](S& s, bool on) { s.serve.service.suffix_first = on; })});
   f.push_back({"-sp,--special", "", g, Kind::toggle, "", "special tokens appear in the text",
                onoff([](S& s, bool on) { s.serve.service.special = on; })});
   g = "What is kept";
@@ -267,12 +314,21 @@ void add_answer_flags(std::vector<Flag>& f) {
                onoff([](S& s, bool on) { s.serve.service.metrics = on; })});
   f.push_back({"--props", "LLAMA_ARG_ENDPOINT_PROPS", g, Kind::toggle, "", "answer POST /props",
                onoff([](S& s, bool on) { s.serve.service.props = on; })});
+  f.push_back({"--settings", "MLXCEL_ENABLE_SETTINGS_ENDPOINT", g, Kind::toggle, "",
+               "serve /v1/settings: defaults of requests can be read and changed",
+               onoff([](S& s, bool on) { s.serve.service.settings = on; })});
   f.push_back({"--slots,!--no-slots", "LLAMA_ARG_ENDPOINT_SLOTS", g, Kind::toggle, "",
                "serve /slots (default: on)", onoff([](S& s, bool on) { s.serve.service.slots = on; })});
+  f.push_back({"--otlp-endpoint", "MLXCEL_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT", g, Kind::value, "URL",
+               "send a span of every request to this OpenTelemetry collector (OTLP/HTTP, http:// only)",
+               text([](S& s, const auto& v) { s.serve.service.otlp_endpoint = v; })});
   f.push_back({"--log-disable", "", g, Kind::toggle, "", "no log",
                onoff([](S& s, bool on) { s.serve.log_disable = on; })});
   f.push_back({"--log-file", "LLAMA_ARG_LOG_FILE,LLAMA_LOG_FILE", g, Kind::value, "F",
                "log there instead of to stdout", text([](S& s, const auto& v) { s.serve.log_file = v; })});
+  f.push_back({"--log-jsonl,!--no-log-jsonl", "LLAMA_ARG_LOG_JSONL", g, Kind::toggle, "",
+               "log one JSON object a line instead of text",
+               onoff([](S& s, bool on) { s.serve.log_json = on; })});
   f.push_back({"-lv,--verbosity,--log-verbosity", "", g, Kind::value, "N",
                "0-1 error, 2 warn, 3 info (default), 4 debug, 5 trace [LLAMA_ARG_LOG_VERBOSITY]",
                integer(0, 100, [](S& s, long long n) { s.serve.verbosity = static_cast<int>(n); })});

@@ -92,6 +92,9 @@ class Taker {
     const auto module = without(name, ".weight");
     if (module && tensor.dtype == "I8" && tensors_.contains(*module + ".weight_scale"))
       return put(name, foreign::plain_integers(Parts(tensors_, *module)));
+    if (module && tensor.dtype == "U8" && config_.method == "bitnet" &&
+        tensors_.contains(*module + ".weight_scale"))
+      return put(name, foreign::ternary(Parts(tensors_, *module), config_));
     if (module && tensor.dtype == "U8" && tensors_.contains(*module + ".weight_scale_2"))
       return put(name, foreign::modelopt_floats(Parts(tensors_, *module)));
     if (tensor.dtype != "F8_E4M3" || is_scale(name)) return;
@@ -153,6 +156,15 @@ ForeignConfig ForeignConfig::from(const Config& config) {
     if (!(group == -1.0f || (group >= 1.0f && group <= 65536.0f)))
       fail(ErrorKind::bad_checkpoint, "{}.group_size: expected 1 to 65536 or -1, found {}", out.where, group);
     out.group = group < 0.0f ? 0 : static_cast<int>(group);
+  }
+  if (out.method == "bitnet") {
+    const auto kind = block.get<std::string>("linear_class", "bitlinear");
+    if (kind != "bitlinear" && kind != "autobitlinear")
+      fail(ErrorKind::unsupported,
+           "{}.linear_class \"{}\" is not supported: expected bitlinear or autobitlinear", out.where, kind);
+    if (block.get("use_rms_norm", false))
+      fail(ErrorKind::unsupported, "{}.use_rms_norm is not supported", out.where);
+    out.divided = kind == "bitlinear";
   }
   if (block.has("weight_block_size")) {
     const auto sizes = block.get<std::vector<int>>("weight_block_size");

@@ -1,7 +1,7 @@
 // Weights that other quantisers stored, turned into planes or dense values of ours as they are loaded:
-// AutoAWQ, GPTQ, compressed-tensors, blocks of fp8, gpt-oss's mxfp4, ModelOpt's NVFP4. Thread: any; loading
-// is plain memory work. Failure: bad_checkpoint naming the tensor, what was expected and found; unsupported
-// for variants that are known but not read.
+// AutoAWQ, GPTQ, compressed-tensors, blocks of fp8, gpt-oss's mxfp4, ModelOpt's NVFP4, BitNet's ternary
+// bytes. Thread: any; loading is plain memory work. Failure: bad_checkpoint naming the tensor, what was
+// expected and found; unsupported for variants that are known but not read.
 #pragma once
 
 #include <functional>
@@ -30,6 +30,7 @@ struct ForeignConfig {
   int bits = 4;
   int group = 0;             // 0: by the shapes
   bool raised_zeros = true;  // GPTQ's first format keeps zero points one too low
+  bool divided = true;       // BitNet's scale divides; that of its "autobitlinear" multiplies
   int block_rows = 128, block_columns = 128;
 
   /// unsupported for a method that is not read.

@@ -435,6 +435,61 @@ TEST(Foreign, PackedMxfp4) {
   expect_near(values_of(*source, "l.weight"), fp4(pairs, 32, {1.0f, 2.0f, 0.5f, 0x1p-7f}), 0.0f);
 }
 
+/// 12 rows of 64 as BitNet packs them: the first three in the lowest bits of the bytes, and so on.
+std::vector<uint8_t> ternary_bytes(const std::vector<int>& values) {
+  std::vector<uint8_t> bytes(3 * 64, 0);
+  for (size_t row = 0; row < 12; ++row)
+    for (size_t c = 0; c < 64; ++c)
+      bytes[row % 3 * 64 + c] |= static_cast<uint8_t>((values[row * 64 + c] + 1) << (2 * (row / 3)));
+  return bytes;
+}
+
+std::vector<int> ternary_values() {
+  std::mt19937 random(3);
+  std::vector<int> values;
+  for (int i = 0; i < 12 * 64; ++i) values.push_back(static_cast<int>(random() % 3) - 1);
+  return values;
+}
+
+TEST(Foreign, TernaryBytesStayCodesOfTwoBits) {
+  const auto values = ternary_values();
+  for (const bool divided : {true, false}) {
+    Files files;
+    files.put("a.weight", "U8", {3, 64}, ternary_bytes(values));
+    files.put("a.weight_scale", "F32", {1}, std::vector<float>{3.0f});
+    const auto source = files.open(fmt::format(R"({{"quantization_config": {{"quant_method": "bitnet"{}}}}})",
+                                               divided ? "" : R"(, "linear_class": "autobitlinear")"));
+    const auto info = source->find("a.weight").value();
+    ASSERT_TRUE(info.format.has_value());
+    EXPECT_EQ(info.format->bits, 2);
+    EXPECT_EQ(info.shape, (Shape{12, 64}));
+    std::vector<float> want;
+    for (const int v : values) want.push_back(static_cast<float>(v) * (divided ? 1.0f / 3.0f : 3.0f));
+    const auto found = values_of(*source, "a.weight");
+    expect_near(found, want, 1e-7f);
+    for (size_t i = 0; i < want.size(); ++i)
+      if (values[i] == 0) {
+        EXPECT_EQ(found[i], 0.0f);
+      }
+  }
+}
+
+TEST(Foreign, TernaryContradictionsNameTheTensor) {
+  const auto opened = [](std::vector<uint8_t> bytes, float scale, const Shape& shape) {
+    Files files;
+    files.put("a.weight", "U8", {3, 64}, bytes);
+    files.put("a.weight_scale", "F32", shape, std::vector<float>(static_cast<size_t>(shape[0]), scale));
+    return values_of(*files.open(R"({"quantization_config": {"quant_method": "bitnet"}})"), "a.weight");
+  };
+  const auto good = ternary_bytes(ternary_values());
+  EXPECT_THROW(opened(good, 0.0f, {1}), Error);
+  EXPECT_THROW(opened(good, INFINITY, {1}), Error);
+  EXPECT_THROW(opened(good, 1.0f, {12}), Error);
+  auto bad = good;
+  bad[70] = 0xFF;
+  EXPECT_THROW(opened(bad, 1.0f, {1}), Error);
+}
+
 TEST(Foreign, MethodsAndNumbersOfTheConfigAreBounded) {
   const auto from = [](const std::string& block) {
     return ForeignConfig::from(Config::parse(R"({"quantization_config": )" + block + "}", "config.json"));

@@ -1,4 +1,5 @@
-// Integer codes with scales per group: AutoAWQ, GPTQ, compressed-tensors.
+// Integer codes with scales per group: AutoAWQ, GPTQ, compressed-tensors, BitNet.
+#include <cmath>
 #include <cstring>
 #include <memory>
 
@@ -263,6 +264,46 @@ Converted plain_integers(Parts parts) {
     return affine_planes(recipe, planes);
   };
   return {affine_info(out, in, 8, planes, dtype, "I8"), std::move(load)};
+}
+
+/// -1, 0 and 1 stored as 0, 1 and 2: bits 2 i of byte row r hold row i * rows + r. They stay codes of two
+/// bits.
+Converted ternary(Parts parts, const ForeignConfig& config) {
+  const std::string codes_name = parts.name(".weight"), scale_name = parts.name(".weight_scale");
+  StoredTensor codes = parts.take(".weight"), scale = parts.take(".weight_scale");
+  expect_matrix(codes, codes_name, "U8");
+  if (codes.shape[0] > (1 << 28))
+    fail(ErrorKind::bad_checkpoint, "{}: {} rows of bytes are too many", codes_name, codes.shape[0]);
+  const bool one = scale.shape.empty() || (scale.shape.size() == 1 && scale.shape[0] == 1);
+  if (!one)
+    fail(ErrorKind::bad_checkpoint, "{}: expected one value, checkpoint has {}", scale_name,
+         to_string(scale.shape));
+  const float stored = floats_of(scale, scale_name)[0], factor = config.divided ? 1.0f / stored : stored;
+  if (!std::isfinite(factor) || factor == 0.0f)
+    fail(ErrorKind::bad_checkpoint, "{}: expected a finite scale other than 0, found {}", scale_name, stored);
+  const int rows = codes.shape[0], in = codes.shape[1], planes = plane_group(codes_name, in, in);
+  AffineRecipe recipe{.out = rows * 4,
+                      .in = in,
+                      .bits = 2,
+                      .group = in,
+                      .dtype = mx::float32,
+                      .codes = {},
+                      .scale = [factor](int, int) { return factor; },
+                      .zero = [](int, int) { return 1.0f; }};
+  auto load = [codes = std::move(codes), codes_name, recipe, planes, rows]() mutable {
+    const array bytes = bytes_of_stored(codes, codes_name);
+    const auto* values = reinterpret_cast<const uint8_t*>(mlxcel::bytes_of(bytes));
+    recipe.codes = [=, in = recipe.in](int row, uint8_t* to) {
+      const uint8_t* from = values + static_cast<size_t>(row % rows) * static_cast<size_t>(in);
+      for (int i = 0; i < in; ++i) {
+        to[i] = static_cast<uint8_t>(from[i] >> (2 * (row / rows)) & 3u);
+        if (to[i] == 3)
+          fail(ErrorKind::bad_checkpoint, "{}: a code of 3 in row {}: expected 0, 1 or 2", codes_name, row);
+      }
+    };
+    return affine_planes(recipe, planes);
+  };
+  return {affine_info(rows * 4, in, 2, planes, mx::float32, "ternary"), std::move(load)};
 }
 
 }  // namespace mlxcel::foreign

@@ -31,9 +31,10 @@ Converted awq(Parts parts, const ForeignConfig& config);              // .qweigh
 Converted gptq(Parts parts, const ForeignConfig& config);             // the same and .g_idx
 Converted packed_integers(Parts parts, const ForeignConfig& config);  // .weight_packed (I32) .weight_scale
 Converted plain_integers(Parts parts);                                // .weight (I8) .weight_scale
-Converted packed_floats(Parts parts);                                 // .weight_packed (U8) .weight_scale
-Converted modelopt_floats(Parts parts);    // .weight (U8) .weight_scale .weight_scale_2
-Converted blocks_and_scales(Parts parts);  // _blocks _scales (gpt-oss)
+Converted ternary(Parts parts, const ForeignConfig& config);  // .weight (U8, four rows a byte) .weight_scale
+Converted packed_floats(Parts parts);                         // .weight_packed (U8) .weight_scale
+Converted modelopt_floats(Parts parts);                       // .weight (U8) .weight_scale .weight_scale_2
+Converted blocks_and_scales(Parts parts);                     // _blocks _scales (gpt-oss)
 /// A tensor in E4M3 under `leaf`, its scales under "<leaf>_scale_inv" or "<leaf>_scale", if any.
 Converted fp8(Parts parts, std::string_view leaf, const ForeignConfig& config);
 

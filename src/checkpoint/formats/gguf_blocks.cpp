@@ -1,8 +1,11 @@
 #include "checkpoint/formats/gguf_blocks.h"
 
+#include <algorithm>
+#include <atomic>
 #include <cstring>
 
 #include "base/error.h"
+#include "base/worker_pool.h"
 #include "checkpoint/formats/gguf_k_quants.h"
 #include "checkpoint/formats/half.h"
 #include "tensor/external.h"
@@ -47,11 +50,22 @@ mx::Dtype dtype_of(GgmlType type) {
   }
 }
 
+/// Every second nibble pair of eight bytes: bytes 2i and 2i + 1, of values under 16, as byte i.
+uint32_t join_nibbles(uint64_t v) {
+  v = (v | v >> 4) & 0x00ff00ff00ff00ffu;
+  v = (v | v >> 8) & 0x0000ffff0000ffffu;
+  return static_cast<uint32_t>(v | v >> 16);
+}
+
 /// 32 codes in the file's order (low nibbles are elements 0 to 15, high ones 16 to 31) as 4-bit MLX codes.
 void pack_nibbles(const Byte* from, Byte* to) {
-  for (int i = 0; i < 8; ++i) {
-    to[i] = static_cast<Byte>((from[2 * i] & 15) | (from[2 * i + 1] & 15) << 4);
-    to[i + 8] = static_cast<Byte>(from[2 * i] >> 4 | (from[2 * i + 1] & 0xf0));
+  constexpr uint64_t kLow = 0x0f0f0f0f0f0f0f0fu;
+  for (int i = 0; i < 2; ++i) {
+    uint64_t eight;
+    std::memcpy(&eight, from + 8 * i, 8);
+    const uint32_t low = join_nibbles(eight & kLow), high = join_nibbles(eight >> 4 & kLow);
+    std::memcpy(to + 4 * i, &low, 4);
+    std::memcpy(to + 8 + 4 * i, &high, 4);
   }
 }
 
@@ -184,30 +198,43 @@ struct BlockRows {
   }
 };
 
+/// visit(row) on the pool's workers: first touches of new memory and reads of the file go side by side.
+template <class Visit>
+void each_row(int64_t count, const Visit& visit) {
+  auto& pool = WorkerPool::shared();
+  const int pieces = static_cast<int>(std::min<int64_t>(count, 16 * pool.width()));
+  pool.each(pieces, 1, [&](int begin, int end) {
+    for (int64_t row = count * begin / pieces; row < count * end / pieces; ++row) visit(row);
+  });
+}
+
 /// Fills scales and biases; false where T cannot hold one of them.
 template <class T>
 bool fill_sides(const BlockRows& from, T* scales, T* biases) {
   const GgmlTypeRow& type = *from.tensor.type;
   const int64_t blocks = from.rows.columns / type.elements, step = type.elements / 32;
-  for (int64_t row = 0; row < from.rows.count; ++row) {
+  std::atomic<bool> fits{true};
+  each_row(from.rows.count, [&](int64_t row) {
     const Byte* block = from.row(row);
-    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, scales += step, biases += step)
-      if (!block_sides(type.type, block, scales, biases)) return false;
-  }
-  return true;
+    for (int64_t i = 0, at = row * blocks * step; i < blocks; ++i, block += type.bytes, at += step)
+      if (!block_sides(type.type, block, scales + at, biases + at))
+        fits.store(false, std::memory_order_relaxed);
+  });
+  return fits;
 }
 
 Weight load_affine(const BlockRows& from, const std::string& name, const QuantFormat& format) {
   const GgmlTypeRow& type = *from.tensor.type;
   const Shape& shape = from.tensor.shape;
-  const int64_t blocks = from.rows.columns / type.elements;
+  const int64_t blocks = from.rows.columns / type.elements, block_codes = type.elements * format.bits / 8;
   array codes = allocated(with_last(shape, from.rows.columns * format.bits / 32), mx::uint32);
-  Byte* to = reinterpret_cast<Byte*>(mutable_bytes(codes));
-  for (int64_t row = 0; row < from.rows.count; ++row) {
+  Byte* const to = reinterpret_cast<Byte*>(mutable_bytes(codes));
+  each_row(from.rows.count, [&](int64_t row) {
     const Byte* block = from.row(row);
-    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, to += type.elements * format.bits / 8)
-      unpack_codes(type.type, block, to);
-  }
+    Byte* at = to + row * blocks * block_codes;
+    for (int64_t i = 0; i < blocks; ++i, block += type.bytes, at += block_codes)
+      unpack_codes(type.type, block, at);
+  });
   const Shape sides = with_last(shape, from.rows.columns / 32);
   if (dtype_of(type.type) == mx::float16) {
     array scales = allocated(sides, mx::float16), biases = allocated(sides, mx::float16);

@@ -22,6 +22,7 @@ class Leaf final : public Recipe {
     return *std::move(found);
   }
   Weight load() override { return source_->load(name_); }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override { return source_->low_rank(name_, of); }
 
  private:
   std::shared_ptr<Source> source_;
@@ -73,6 +74,11 @@ class Stacked final : public Recipe {
       out.biases = stack_planes(loaded, [](const Weight& w) -> const array& { return *w.biases; });
     return out;
   }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override {
+    std::vector<std::optional<LowRank>> parts;
+    for (const RecipePtr& part : parts_) parts.push_back(part->low_rank(of));
+    return mlxcel::stacked(parts, "a stack of " + to_string(info_.shape));
+  }
 
  private:
   std::vector<RecipePtr> parts_;
@@ -96,6 +102,10 @@ class Piece final : public Recipe {
     if (out.scales) out.scales = row_view(*out.scales, begin_, count_);
     if (out.biases) out.biases = row_view(*out.biases, begin_, count_);
     return out;
+  }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override {
+    const auto whole = whole_->low_rank(of);
+    return whole ? std::optional(picked(*whole, 0, begin_, 1, count_)) : std::nullopt;
   }
 
  private:
@@ -122,6 +132,10 @@ class SpreadPiece final : public Recipe {
     if (out.scales) out.scales = gathered(*out.scales);
     if (out.biases) out.biases = gathered(*out.biases);
     return out;
+  }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override {
+    const auto whole = whole_->low_rank(of);
+    return whole ? std::optional(picked_in_groups(*whole, begin_, count_, groups_)) : std::nullopt;
   }
 
  private:
@@ -182,6 +196,11 @@ class Picked final : public Recipe {
     if (out.biases) out.biases = entries_.of(*out.biases);
     return out;
   }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override {
+    const auto whole = whole_->low_rank(of);
+    if (!whole) return std::nullopt;
+    return picked(*whole, entries_.axis, entries_.first, entries_.step, entries_.count);
+  }
 
  private:
   RecipePtr whole_;
@@ -214,6 +233,11 @@ class Unflattened final : public Recipe {
     if (out.scales) out.scales = view(*out.scales);
     if (out.biases) out.biases = view(*out.biases);
     return out;
+  }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override {
+    const auto whole = whole_->low_rank(of);
+    if (!whole) return std::nullopt;
+    return mlxcel::unflattened(*whole, count_, to_string(whole->shape()));
   }
 
  private:
@@ -290,6 +314,10 @@ class Transposed final : public Recipe {
     from.shape = out.shape();
     return from;
   }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override {
+    const auto whole = dense_->low_rank(of);
+    return whole ? std::optional(mlxcel::transposed(*whole)) : std::nullopt;
+  }
 
  private:
   template <class T>
@@ -331,6 +359,7 @@ class Shifted final : public Recipe {
     from.data = out;
     return from;
   }
+  std::optional<LowRank> low_rank(const LowRankOf& of) const override { return dense_->low_rank(of); }
 
  private:
   RecipePtr dense_;

@@ -3,6 +3,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,8 @@ class Recipe {
   virtual ~Recipe() = default;
   virtual WeightInfo info() const = 0;  // from headers
   virtual Weight load() = 0;            // its name is the caller's affair
+  /// What an adapter adds to it, from what it adds to the leaves.
+  virtual std::optional<LowRank> low_rank(const LowRankOf& of) const = 0;
 };
 using RecipePtr = std::shared_ptr<Recipe>;
 

@@ -102,10 +102,10 @@ std::optional<TextEvent> TextStream::push(Event event) {
 }
 
 TextEnd generate(Engine& engine, Request request, std::vector<std::string> stops,
-                 const std::function<void(const TextDelta&)>& on_text,
-                 const std::function<bool()>& cancelled) {
+                 const std::function<void(const TextDelta&)>& on_text, const std::function<bool()>& cancelled,
+                 std::vector<TokenId> shown) {
   constexpr auto kPoll = std::chrono::milliseconds(50);
-  TextStream stream(engine.tokenizer(), std::move(stops));
+  TextStream stream(engine.tokenizer(), std::move(stops), false, std::move(shown));
   // Shared with the sink, which may outlive this call by the steps a cancelled request still takes.
   auto channel = std::make_shared<Channel<Event>>();
   const Handle handle =

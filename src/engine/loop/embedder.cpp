@@ -67,7 +67,7 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
   const EmbedJob& first = *inputs.front().job;
   for (const Input& input : inputs)
     step.add(nullptr, input.job->request.inputs[input.index], first.answers ? Wants::last : Wants::none,
-             input.job->seconds.empty() ? 0 : input.job->seconds[input.index]);
+             nullptr, input.job->seconds.empty() ? 0 : input.job->seconds[input.index]);
   step.seal();
   if (first.scores) return score(inputs, step, outcome);
   array hidden = mx::contiguous(model_.hidden(step));

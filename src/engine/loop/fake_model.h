@@ -9,6 +9,7 @@
 #include <limits>
 #include <map>
 #include <memory>
+#include <new>
 #include <thread>
 #include <vector>
 
@@ -23,8 +24,10 @@ struct FakeControl {
   std::atomic<int> largest_step{0};           // tokens
   std::atomic<int> largest_decoding_step{0};  // tokens of a step in which a row had decoded before
   std::atomic<int> most_rows{0};
-  std::atomic<int> step_ms{0};      // how long a step takes
-  std::atomic<bool> broken{false};  // every evaluation throws
+  std::atomic<int> step_ms{0};            // how long a step takes
+  std::atomic<int> token_us{0};           // and what each of its tokens adds
+  std::atomic<bool> broken{false};        // every evaluation throws
+  std::atomic<int> most_tokens{1 << 30};  // a step with more finds no memory
 };
 
 class FakeModel final : public Model {
@@ -120,7 +123,10 @@ class FakeModel final : public Model {
         answered_[row.state] = row.position + row.count;
     }
     if (control_->step_ms > 0) std::this_thread::sleep_for(std::chrono::milliseconds(control_->step_ms));
+    if (control_->token_us > 0)
+      std::this_thread::sleep_for(std::chrono::microseconds(control_->token_us * step.count()));
     if (control_->broken) throw std::runtime_error("device lost");
+    if (step.count() > control_->most_tokens) throw std::bad_alloc();
     for (int32_t token : step.token_ids())
       if (token == kThrow) fail(ErrorKind::internal, "token {} spoils the step", token);
   }

@@ -3,9 +3,14 @@
 #include <mlx/transforms.h>
 
 #include <algorithm>
+#include <cstdlib>
 
 #include "base/log.h"
 #include "base/memory.h"
+#include "engine/front/fingerprint.h"
+#include "engine/loop/pattern.h"
+#include "kernels/primitive.h"
+#include "state/kv_mode.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -18,6 +23,7 @@ constexpr size_t kLeastCacheBytes = size_t{64} << 20;
 constexpr int kEmbedTokens = 2048;  // tokens of one step of embedding inputs, when prefill_chunk is 0
 
 EngineOptions checked(EngineOptions o) {
+  if (!o.language_bias.languages.empty()) check(o.language_bias);
   o.progress = nullptr;  // belongs to the load, whose caller may be gone
   if (o.parallel < 1 || o.parallel > kMaxParallel)
     fail_param("parallel", "parallel: expected 1 to {} sequences, found {}", kMaxParallel, o.parallel);
@@ -31,26 +37,34 @@ EngineOptions checked(EngineOptions o) {
                o.parallel, o.step_token_budget);
   if (o.max_token_gap_ms < 1)
     fail_param("max-token-gap", "max-token-gap: expected 1 ms or more, found {}", o.max_token_gap_ms);
+  if (o.prefill_interval < 1)
+    fail_param("prefill-grant-interval", "prefill-grant-interval: expected 1 or more steps, found {}",
+               o.prefill_interval);
+  if (!(o.kv_watermark >= 0.0 && o.kv_watermark <= 0.5))
+    fail_param("kv-admission-watermark", "kv-admission-watermark: expected 0.0 to 0.5, found {}",
+               o.kv_watermark);
   if (o.draft_tokens < 0 || o.draft_tokens > DraftWidth::kMost)
     fail_param("draft", "draft: expected 0 (as many as pay) to {} tokens, found {}", DraftWidth::kMost,
                o.draft_tokens);
-  if (!o.prompt_cache_dir.empty())
-    fail(ErrorKind::unsupported, "prompt-cache-dir: this build keeps prompts in memory only");
-  if (o.kv_cache_mode != "fp16" && o.kv_cache_mode != "f32")
-    fail(ErrorKind::unsupported, "kv-cache-mode {}: this build has fp16 and f32", o.kv_cache_mode);
+  if (o.prompt_lookup_max_batch < 1)
+    fail_param("prompt-lookup-max-batch", "prompt-lookup-max-batch: expected 1 or more, found {}",
+               o.prompt_lookup_max_batch);
+  if (!(o.draft_p_min >= 0.0f && o.draft_p_min <= 1.0f))
+    fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
+  if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
+    fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
+  parse_kv_mode(o.kv_cache_mode);
+  if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT");
+      o.memory_limit == 0 && text != nullptr && *text != '\0')
+    o.memory_limit = parse_bytes(text).value_or(0);  // available_memory() says what is wrong with it
   return o;
 }
 
-mx::Dtype kv_dtype(const EngineOptions& options, const Checkpoint& checkpoint, const ModelInfo& info) {
-  if (options.kv_cache_mode == "f32") return mx::float32;
+/// The type of keys and values that are not coded.
+mx::Dtype kv_dtype(const Checkpoint& checkpoint, const ModelInfo& info) {
   if (checkpoint.format == Checkpoint::Format::gguf) return mx::float16;
   if (info.checkpoint_dtype == mx::bfloat16) return mx::bfloat16;
   return info.checkpoint_dtype == mx::float32 ? mx::float32 : mx::float16;
-}
-
-const char* label(mx::Dtype dtype) {
-  if (dtype == mx::float32) return "f32";
-  return dtype == mx::bfloat16 ? "bf16" : "f16";
 }
 
 }  // namespace
@@ -59,6 +73,7 @@ Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
     : options_(checked(options)),
       eos_(std::move(eos)),
       fail_step_(FailStep::from_environment()),
+      loops_(loop_detection_from_environment()),
       pace_(options.step_token_budget, options.max_token_gap_ms) {}
 
 Loop::~Loop() = default;
@@ -73,13 +88,19 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
+    if (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp)
+      fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
         *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens, embedding_.dense);
   } else {
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
+    if (info_.diffusion.block > 0 && (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp))
+      fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
+           info_.model_type);
     make_store(checkpoint);
+    make_drafter();
   }
   if (options_.warmup) warm_up();
   publish();
@@ -93,8 +114,14 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   context_ = options_.context > 0 ? options_.context : own;
 
   const StateLayout& layout = model_->layout();
-  const mx::Dtype dtype = kv_dtype(options_, checkpoint, info_);
-  const size_t token_bytes = layout.kv_bytes_per_token(dtype);
+  const mx::Dtype dtype = kv_dtype(checkpoint, info_);
+  KvPlan kv = plan_kv(layout,
+                      {.mode = parse_kv_mode(options_.kv_cache_mode),
+                       .boundary_values = options_.kv_boundary_values,
+                       .skip_last_layer = options_.kv_skip_last_layer},
+                      dtype, info_.layers, info_.model_type);
+  kv_label_ = kv.label;
+  const size_t token_bytes = layout.kv_bytes_per_token(kv.formats);
   const auto pages = [](int tokens) { return (static_cast<size_t>(tokens) + kPageTokens - 1) / kPageTokens; };
   size_t tokens = pages(context_) * kPageTokens * static_cast<size_t>(options_.parallel);
   const size_t budget = options_.prompt_cache_bytes > 0
@@ -103,16 +130,19 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   if (token_bytes > 0) {
     // Pages take memory when they are first used, so half of what is free now is a bound, not a claim.
     const size_t memory = available_memory();
-    size_t room = memory == 0 ? tokens : memory / 2 / token_bytes / kPageTokens * kPageTokens;
+    size_t share = memory / 2;
+    if (options_.kv_budget_bytes > 0)
+      share = memory == 0 ? options_.kv_budget_bytes : std::min(share, options_.kv_budget_bytes);
+    size_t room = share == 0 ? tokens : share / token_bytes / kPageTokens * kPageTokens;
     if (options_.max_kv_tokens > 0) room = std::min(room, options_.max_kv_tokens / kPageTokens * kPageTokens);
     if (room < pages(context_) * kPageTokens) {
       if (options_.context > 0 || room < kPageTokens)
         fail(ErrorKind::out_of_memory,
              "a window of {} tokens takes {} of keys and values; {} are available for them", context_,
-             format_bytes(static_cast<size_t>(context_) * token_bytes), format_bytes(memory / 2));
+             format_bytes(static_cast<size_t>(context_) * token_bytes), format_bytes(share));
       warnings_.push_back(
           fmt::format("window reduced from {} to {} tokens: {} of memory are available for keys and values",
-                      context_, room, format_bytes(memory / 2)));
+                      context_, room, format_bytes(share)));
       context_ = static_cast<int>(room);
     }
     tokens = std::min(tokens, room);
@@ -120,14 +150,23 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     if (options_.prompt_cache && options_.max_kv_tokens == 0)
       tokens += std::min(room - tokens, budget / token_bytes / kPageTokens * kPageTokens);
   }
-  store_ = std::make_unique<StateStore>(layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens});
-  kv_label_ = layout.kv().empty() ? "none: no layer keeps keys and values"
-                                  : fmt::format("{}: applied to {} of {} layers", label(dtype),
-                                                layout.kv().size(), info_.layers);
+  store_ = std::make_unique<StateStore>(
+      layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens, .formats = kv.formats});
   work_.pages_total = store_->pages_total();
   uncuttable_ = !layout.recurrent().empty() || std::any_of(layout.kv().begin(), layout.kv().end(),
                                                            [](const KvSpec& kv) { return kv.window > 0; });
   if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
+  if (!cache_ || options_.prompt_cache_dir.empty()) return;
+  if (kernel_mode() != KernelMode::native) {
+    warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
+    return;
+  }
+  disk_ = std::make_unique<DiskCache>(
+      options_.prompt_cache_dir,
+      model_fingerprint(checkpoint, info_, layout, kv.formats, options_.weight_edits),
+      options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
+  cache_->on_evict(
+      [this](const std::string& scope, std::span<const TokenId> tokens) { disk_->unseen(scope, tokens); });
 }
 
 void Loop::warm_up() {
@@ -150,7 +189,9 @@ void Loop::warm_up() {
 void Loop::close() {
   stop("the engine was closed");
   drop_done();
+  drafter_.reset();
   embedder_.reset();
+  disk_.reset();  // when everything is written
   cache_.reset();
   store_.reset();
   model_.reset();
@@ -195,6 +236,7 @@ bool Loop::turn() {
 
 bool Loop::turn_once() {
   collect();
+  if (disk_) disk_->collect();
   sweep_cancelled();
   admit();
   bool worked = false;
@@ -267,7 +309,14 @@ void Loop::keep(Sequence& s, RowState row) {
     if (!store_->layout().recurrent().empty()) return;  // a rejected draft is in it
     row.truncate(s.evaluated);
   }
+  write_out(s, row);
   cache_->keep(cache_scope(s), s.tokens, std::move(row));
+}
+
+void Loop::write_out(const Sequence& s, const RowState& row) {
+  if (!disk_ || row.length() < kPageTokens) return;
+  disk_->write(cache_scope(s), std::span(s.tokens).first(static_cast<size_t>(row.length())),
+               RowImage::of(row.fork()));
 }
 
 // The prompt's full pages, so that requests which come while this one runs find them.
@@ -319,8 +368,19 @@ void Loop::fail_sequence(Sequence& sequence, const Error& error) {
   send(sequence, Failed{error});
 }
 
+// A request runs for the first time, or goes without having run.
+void Loop::left_queue(const Sequence& sequence) {
+  const std::lock_guard lock(mutex_);
+  --queued_;
+  const auto of_key = queued_of_.find(sequence.request.key);
+  if (of_key != queued_of_.end() && --of_key->second == 0) queued_of_.erase(of_key);
+}
+
 void Loop::drop_done() {
+  for (const auto& s : waiting_)
+    if (s->done && !s->was_admitted) left_queue(*s);
   size_t count = std::erase_if(running_, [](const auto& s) { return s->done; });
+  if (count > 0 && drafter_ && running_.empty()) drafter_->keep_only({});
   count += std::erase_if(waiting_, [](const auto& s) { return s->done; });
   if (count > 0) left(count);
 }
@@ -379,6 +439,13 @@ void Loop::publish() {
     work_.cache_entries = cache_->entries();
     work_.cache_bytes = cache_->bytes();
     work_.cache_evictions = cache_->evictions();
+  }
+  if (disk_) {
+    const DiskCache::Figures figures = disk_->figures();
+    work_.disk_hits = figures.hits;
+    work_.disk_misses = figures.misses;
+    work_.disk_corrupt = figures.corrupt;
+    work_.disk_writes = figures.writes;
   }
   const std::lock_guard lock(mutex_);
   stats_ = work_;

@@ -14,6 +14,9 @@
 
 #include "engine/engine.h"
 #include "engine/front/pooling.h"
+#include "engine/loop/adapters.h"
+#include "engine/loop/disk_cache.h"
+#include "engine/loop/drafter.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
 #include "engine/loop/fault.h"
@@ -30,6 +33,7 @@ class Loop final : public ModelThread::Guest {
  public:
   static constexpr int kMaxFailures = 8;
   static constexpr size_t kMaxTurns = 4096;  // keys whose turn is remembered
+  static constexpr int kNoLimit = 1 << 30;
 
   Loop(const EngineOptions& options, std::vector<TokenId> eos);
   ~Loop() override;
@@ -45,6 +49,8 @@ class Loop final : public ModelThread::Guest {
   int context() const { return context_; }
   int max_input() const { return embedding_.max_input; }
   const std::string& kv_label() const { return kv_label_; }
+  const char* draft_kind() const { return draft_kind_; }
+  const std::string& speculation_label() const { return speculation_label_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<TokenId>& eos() const { return eos_; }
 
@@ -59,21 +65,27 @@ class Loop final : public ModelThread::Guest {
   EngineStats stats() const;
   std::optional<std::string> failure() const;
   int step_token_budget() const { return pace_.budget(); }
+  AdapterShelf& adapters() { return adapters_; }
+  /// Reads and packs on the caller's thread.
+  int load_adapter(const AdapterSource& source);
 
  private:
   // loop.cpp: what comes and goes.
   bool turn_once();
   void make_store(const Checkpoint& checkpoint);
+  void make_drafter();
   void warm_up();
   void collect();
   void sweep_cancelled();
   void keep(Sequence& sequence, RowState row);
+  void write_out(const Sequence& sequence, const RowState& row);
   void keep_prompt(Sequence& sequence);
   void finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos = std::nullopt);
   void fail_sequence(Sequence& sequence, const Error& error);
   void send(Sequence& sequence, Event event);
   void drop_done();
   void left(size_t count);
+  void left_queue(const Sequence& sequence);
   void stop(const std::string& why);
   void embed_step();
   void check_inputs(EmbedJob& job) const;
@@ -87,16 +99,22 @@ class Loop final : public ModelThread::Guest {
   void share_prompt(Sequence& leader, std::span<const float> logits);
   int pages_promised() const;
   bool make_room(int pages);
+  std::optional<Error> lack_of_memory(const Sequence& sequence, int pages);
   bool drop_parked();
   void find_prefix(Sequence& sequence);
+  void take_in(Sequence& sequence);
   std::string cache_scope(const Sequence& sequence) const;
   int boundary_of(const Sequence& sequence) const;
   bool preempt_below(Priority priority);
+  void park(Sequence& sequence);
   void put_back(std::vector<std::unique_ptr<Sequence>>::iterator at);
 
   // step.cpp: one step.
   std::vector<Piece> plan();
-  int draft(std::vector<Piece>& pieces, int room);
+  int draft(std::vector<Piece>& pieces, int room);  // draft.cpp
+  int most_drafted() const;
+  std::pair<array, array> states_beside(Step& step);
+  void show_states(const std::vector<Piece>& pieces, const array& states);
   void reserve(std::vector<Piece>& pieces);
   void run(const std::vector<Piece>& pieces);
   void forward(const std::vector<Piece>& pieces);
@@ -104,34 +122,55 @@ class Loop final : public ModelThread::Guest {
   bool take(Sequence& sequence, std::span<const float> logits);
   void rewind(Sequence& sequence, const Piece& piece);
   void deliver_scores(Sequence& sequence, const Piece& piece, const float* logits);
+  bool put(Sequence& sequence, Draw draw);
   void note_failure(const std::exception& error);
+  void relieve(const std::vector<Piece>& pieces, const std::exception& error);
   int max_scored_tokens() const;
+
+  // denoise.cpp: text diffusion.
+  void begin_canvas(Sequence& sequence) const;
+  Piece canvas_piece(Sequence& sequence, int room) const;
+  void deliver_canvas(Sequence& sequence, const Piece& piece, const float* logits, int rows);
 
   // request.cpp: what a request is checked for and turned into, on the caller's thread.
   void check_prompt(const Request& request) const;
   std::unique_ptr<Sequence> make_sequence(Request request, Sink sink);
   std::shared_ptr<const TokenBytes> token_bytes();
+  std::shared_ptr<const TokenBiases> language_bias();
 
   const EngineOptions options_;
   const std::vector<TokenId> eos_;
   const std::optional<FailStep> fail_step_;
+  const std::optional<LoopDetection> loops_;  // of the environment
   Pace pace_;
 
   ModelInfo info_;
   int context_ = 0;
   EmbeddingSetup embedding_;
   std::string kv_label_;
+  const char* draft_kind_ = "";
+  std::string speculation_label_ = "off";
   std::vector<std::string> warnings_;
+
+  AdapterShelf adapters_;
 
   // Model thread only.
   std::unique_ptr<Model> model_;
   const Tokenizer* tokenizer_ = nullptr;  // the engine's; any thread
   std::once_flag token_bytes_once_;
   std::shared_ptr<const TokenBytes> token_bytes_;
+  std::once_flag language_bias_once_;
+  std::shared_ptr<const TokenBiases> language_bias_;  // of options_.language_bias
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
+  std::unique_ptr<DiskCache> disk_;     // none: not asked for. Made by open(): any thread reads the pointer
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
   StepCost cost_;
+  std::unique_ptr<Drafter> drafter_;  // none: plain decoding
+  int steps_since_chunk_ = 0;         // decode steps since the last that held a part of a prompt
+  int step_limit_ = kNoLimit;         // tokens of a step after an allocation failed; grows back
+  size_t memory_left_ = 0;            // as it was at memory_seen_
+  TimePoint memory_seen_ = {};
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
   uint64_t turn_ = 0;
   std::unique_ptr<Embedder> embedder_;
@@ -146,7 +185,9 @@ class Loop final : public ModelThread::Guest {
   std::condition_variable emptied_;
   std::vector<std::unique_ptr<Sequence>> inbox_;
   std::vector<std::unique_ptr<EmbedJob>> job_inbox_;
-  size_t alive_ = 0;  // requests whose last event is not out
+  size_t alive_ = 0;                                      // requests whose last event is not out
+  size_t queued_ = 0;                                     // of these, those that have never run
+  std::map<std::string, size_t, std::less<>> queued_of_;  // by key
   size_t jobs_alive_ = 0;
   uint64_t next_id_ = 1;
   bool draining_ = false;

@@ -1,5 +1,5 @@
-// How many tokens a step may hold while rows decode, so that it stays under the allowed gap: learned from
-// measured steps, or fixed. Owner: the loop. Thread: model thread writes, any reads budget().
+// How many tokens a step may hold while rows decode, so that it stays under the allowed gap: steered by what
+// steps took, or fixed. Owner: the loop. Thread: model thread writes, any reads budget().
 #pragma once
 
 #include <algorithm>
@@ -11,24 +11,43 @@ class Pace {
  public:
   static constexpr int kLeast = 16;
   static constexpr int kMost = 4096;
+  static constexpr double kAim = 0.8;  // of the gap: draws, admission and a busy machine need the rest
 
   /// `fixed` 0: learn.
-  Pace(int fixed, double gap_ms) : fixed_(fixed), gap_ms_(gap_ms), budget_(fixed > 0 ? fixed : kLeast) {}
+  Pace(int fixed, double gap_ms)
+      : fixed_(fixed), aim_ms_(kAim * gap_ms), budget_(fixed > 0 ? fixed : kLeast) {}
 
-  void observe(int tokens, double step_ms) {
-    if (fixed_ > 0 || tokens < kLeast / 2 || step_ms <= 0.0) return;
-    const double rate = tokens / step_ms;
-    // Down at once, up by halves: one slow step is a gap already seen, one fast one may be luck.
-    rate_ = rate_ == 0.0 || rate < rate_ ? rate : rate_ + 0.5 * (rate - rate_);
-    budget_ = static_cast<int>(
-        std::clamp(rate_ * gap_ms_, static_cast<double>(kLeast), static_cast<double>(kMost)));
+  /// A step of `tokens` took `ms`. `mixed`: rows decoded in it beside a part of a prompt. Those steer the
+  /// budget, for only they tell what such a step costs at the lengths at hand; a step of prompts alone tells
+  /// a start.
+  void observe(int tokens, double ms, bool mixed) {
+    if (fixed_ > 0 || ms <= 0.0 || tokens < kLeast / 2) return;
+    const int now = budget_;
+    const double wanted = tokens * aim_ms_ / ms;
+    if (!mixed) {
+      if (!steered_ && tokens >= kLeast) set(kStart * wanted);
+      return;
+    }
+    steered_ = true;
+    // Down at once, but one slow step of a busy machine is no law; up by a quarter, and only from steps that
+    // were about as large as they might have been.
+    if (wanted < now)
+      set(std::max(wanted, 0.5 * now));
+    else if (4 * tokens >= 3 * now)
+      set(std::min(wanted, 1.25 * now + 1.0));
   }
   int budget() const { return budget_; }
 
  private:
+  static constexpr double kStart = 0.5;  // small steps are slower than large ones, by the token
+
+  void set(double tokens) {
+    budget_ = static_cast<int>(std::clamp(tokens, static_cast<double>(kLeast), static_cast<double>(kMost)));
+  }
+
   int fixed_;
-  double gap_ms_;
-  double rate_ = 0.0;  // tokens a millisecond
+  double aim_ms_;
+  bool steered_ = false;
   std::atomic<int> budget_;
 };
 

@@ -2,7 +2,9 @@
 #pragma once
 
 #include <algorithm>
+#include <optional>
 #include <span>
+#include <string_view>
 
 #include "engine/engine.h"
 
@@ -19,5 +21,15 @@ inline bool goes_in_circles(std::span<const TokenId> answer, const LoopDetection
   }
   return false;
 }
+
+/// invalid_request naming the field for numbers out of range.
+void check_loops(const LoopDetection& loops);
+/// "off", "on" (1,20,12), or MIN,MAX,COUNT; invalid_request for anything else.
+LoopDetection parse_loop_detection(std::string_view text);
+/// MLXCEL_LOOP_DETECTION; nothing where it is unset.
+std::optional<LoopDetection> loop_detection_from_environment();
+/// The request's own, the environment's, or the family's.
+LoopDetection loops_in_force(const Request& request, const std::optional<LoopDetection>& environment,
+                             std::string_view model_type);
 
 }  // namespace mlxcel

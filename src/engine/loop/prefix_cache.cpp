@@ -125,6 +125,7 @@ bool PrefixCache::evict() {
       victim = at;
       break;
     }
+  if (evicted_) evicted_(victim->scope, victim->tokens);
   remove(victim);
   ++evictions_;
   return true;

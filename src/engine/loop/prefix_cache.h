@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <list>
 #include <memory>
 #include <optional>
@@ -33,6 +34,9 @@ class PrefixCache {
   /// Lets the coldest entry go; false when there is none.
   bool evict();
   void clear();
+  /// Told of entries that evict() lets go.
+  using Evicted = std::function<void(const std::string& scope, std::span<const TokenId> tokens)>;
+  void on_evict(Evicted told) { evicted_ = std::move(told); }
 
   size_t bytes() const;
   int entries() const { return static_cast<int>(entries_.size()); }
@@ -61,6 +65,7 @@ class PrefixCache {
   std::unordered_multimap<uint64_t, Entries::iterator> by_page_;
   size_t recurrent_bytes_ = 0;
   uint64_t evictions_ = 0;
+  Evicted evicted_;
   bool too_large_told_ = false;
 };
 

@@ -2,25 +2,9 @@
 #include <algorithm>
 
 #include "engine/loop/loop.h"
+#include "engine/loop/pattern.h"
 
 namespace mlxcel {
-namespace {
-
-constexpr int kMaxPattern = 4096;
-
-void check_loops(const LoopDetection& loops) {
-  if (loops.max_pattern == 0) return;
-  if (loops.max_pattern < 0 || loops.max_pattern > kMaxPattern)
-    fail_param("max_pattern_size", "max_pattern_size: expected 0 (off) to {} tokens, found {}", kMaxPattern,
-               loops.max_pattern);
-  if (loops.min_pattern < 1 || loops.min_pattern > loops.max_pattern)
-    fail_param("min_pattern_size", "min_pattern_size: expected 1 to max_pattern_size {}, found {}",
-               loops.max_pattern, loops.min_pattern);
-  if (loops.min_count < 2 || loops.min_count > kMaxPattern)
-    fail_param("min_count", "min_count: expected 2 to {}, found {}", kMaxPattern, loops.min_count);
-}
-
-}  // namespace
 
 std::shared_ptr<const TokenBytes> Loop::token_bytes() {
   if (tokenizer_ == nullptr) return nullptr;
@@ -32,6 +16,19 @@ std::shared_ptr<const TokenBytes> Loop::token_bytes() {
     token_bytes_ = std::move(bytes);
   });
   return token_bytes_;
+}
+
+std::shared_ptr<const TokenBiases> Loop::language_bias() {
+  if (options_.language_bias.languages.empty()) return nullptr;
+  std::call_once(language_bias_once_, [&] {
+    if (tokenizer_ == nullptr)
+      fail_param("lang-bias", "lang-bias: this model has no tokenizer to tell languages by");
+    TokenBytes bytes(static_cast<size_t>(info_.vocab_size));  // marks belong to no language
+    for (TokenId id = 0; id < info_.vocab_size; ++id)
+      if (!tokenizer_->is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer_->token_bytes(id);
+    language_bias_ = std::make_shared<const TokenBiases>(token_biases(options_.language_bias, bytes));
+  });
+  return language_bias_;
 }
 
 void Loop::check_prompt(const Request& request) const {
@@ -60,6 +57,7 @@ void Loop::check_prompt(const Request& request) const {
 std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
   check_prompt(request);
   check_loops(request.loops);
+  request.loops = loops_in_force(request, loops_, info_.model_type);
   if (request.eos.empty()) request.eos = eos_;
   if (request.ignore_eos) {
     for (const std::vector<TokenId>* ids : {&eos_, static_cast<const std::vector<TokenId>*>(&request.eos)})
@@ -67,7 +65,9 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
         if (id >= 0 && id < info_.vocab_size) request.sampling.banned.push_back(id);
     request.eos.clear();
   }
+  if (info_.diffusion.block > 0) request.sampling.banned.push_back(info_.diffusion.mask);
 
+  if (!request.sampling.language_bias) request.sampling.language_bias = language_bias();
   auto sequence = std::make_unique<Sequence>();
   const SamplingParams& sampling = request.sampling;
   const bool needs_bytes =
@@ -80,15 +80,28 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
                  "ignore_eos: a constrained answer ends when it is complete; leave one of the two out");
     sequence->gate.emplace(request.grammar, bytes, request.eos, info_.vocab_size);
   }
+  auto chosen = adapters_.choose(request.adapters);
+  sequence->adapters = std::move(chosen.set);
+  sequence->adapter_key = std::move(chosen.key);
   sequence->prompt_tokens = static_cast<int>(request.prompt.size());
   sequence->limit = context_ - sequence->prompt_tokens;
   if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
+  begin_canvas(*sequence);
+  if (disk_ && sequence->request.cache_prompt && !sequence->request.prompt_logprobs &&
+      sequence->tokens.size() > 1)
+    sequence->stored = disk_->find(cache_scope(*sequence), sequence->tokens, !uncuttable_);
   sequence->sink = std::move(sink);
   sequence->cancelled = std::make_shared<std::atomic<bool>>(false);
   sequence->submitted = Clock::now();
   return sequence;
+}
+
+int Loop::load_adapter(const AdapterSource& source) {
+  check_scale("scale", source.scale);
+  const AdapterFiles files = AdapterFiles::read(source.path);
+  return adapters_.add(files, model_->adapter(files), source.scale);
 }
 
 std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request request, Sink sink) {
@@ -100,8 +113,17 @@ std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request req
   if (draining_) throw Busy("the engine is shutting down: no new requests");
   if (alive_ >= static_cast<size_t>(options_.parallel) + options_.max_queue)
     throw Busy(fmt::format("the queue is full: {} requests run or wait", alive_));
+  const auto of_key = queued_of_.find(sequence->request.key);
+  const size_t waiting = of_key == queued_of_.end() ? 0 : of_key->second;
+  const auto parallel = static_cast<size_t>(options_.parallel);
+  const size_t ran = alive_ - queued_;
+  const size_t share = std::max<size_t>(1, options_.max_queue / std::max<size_t>(1, options_.keys));
+  if (options_.keys > 1 && waiting >= share + parallel - std::min(parallel, ran))
+    throw KeyBusy(fmt::format("{} requests of this key wait: that is its share of the queue", waiting));
   sequence->id = next_id_++;
   ++alive_;
+  ++queued_;
+  ++queued_of_[sequence->request.key];
   const uint64_t id = sequence->id;
   inbox_.push_back(std::move(sequence));
   return {id, std::move(cancelled)};

@@ -6,12 +6,16 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <string>
 #include <vector>
 
 #include "base/clock.h"
 #include "engine/engine.h"
+#include "engine/loop/canvas.h"
+#include "engine/loop/disk_cache.h"
 #include "engine/loop/gate.h"
 #include "engine/loop/speculation.h"
+#include "nn/adapter.h"
 #include "state/store.h"
 
 namespace mlxcel {
@@ -22,9 +26,12 @@ struct Sequence {
   Sink sink;
   std::shared_ptr<std::atomic<bool>> cancelled;
   std::optional<Sampler> sampler;
-  std::optional<Gate> gate;       // where the answer is constrained
-  std::vector<TokenId> tokens;    // prompt, then what was generated
-  std::optional<RowState> state;  // holds the first state->length() of them; none while waiting
+  std::shared_ptr<const AdapterSet> adapters;  // none: the bare model
+  std::string adapter_key;                     // tells prefixes of other sets apart
+  std::optional<Gate> gate;                    // where the answer is constrained
+  std::optional<Canvas> canvas;                // of a text-diffusion model: the block that is being filled in
+  std::vector<TokenId> tokens;                 // prompt, then what was generated
+  std::optional<RowState> state;               // holds the first state->length() of them; none while waiting
   int prompt_tokens = 0;
   int generated = 0;
   int limit = 0;      // most tokens to generate
@@ -33,6 +40,7 @@ struct Sequence {
   int cached = 0;     // prompt tokens that came from a kept prefix or another choice
   int boundary = 0;   // where the state is put aside on the way through the prompt; 0: nowhere
   std::shared_ptr<const std::vector<float>> first_logits;  // a choice that waits with its prompt evaluated
+  std::optional<DiskCache::Entry> stored;                  // a longer prefix than memory may have
   DraftWidth width;
   int drafted = 0, accepted = 0, draft_rounds = 0;
   uint64_t steps = 0;  // evaluations that succeeded
@@ -44,7 +52,7 @@ struct Sequence {
   int remaining() const { return static_cast<int>(tokens.size()) - held(); }
   /// Between draws. Tokens of a draft that recurrent state had to forget are evaluated again with the next
   /// one.
-  bool decoding() const { return generated > 0 && remaining() <= DraftWidth::kMost + 1; }
+  bool decoding() const { return !canvas && generated > 0 && remaining() <= DraftWidth::kMost + 1; }
   bool wants_scores() const { return request.prompt_logprobs && scored < prompt_tokens; }
 
   Timings timings(TimePoint now) const {

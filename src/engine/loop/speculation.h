@@ -1,5 +1,6 @@
-// Prompt lookup: what followed the last tokens when they stood in the text before, and how many of those to
-// try. Owner: its sequence (Lookup), the loop (StepCost). Thread: model thread; plain memory.
+// What a drafter needs to know: what followed a text's last tokens when they stood there before, what a step
+// costs, and how many tokens are worth drafting. Owner: its sequence (DraftWidth), the loop (StepCost).
+// Thread: model thread; plain memory.
 #pragma once
 
 #include <algorithm>
@@ -37,6 +38,14 @@ class StepCost {
     for (double* sum : {&n_, &t_, &tt_, &y_, &ty_}) *sum *= 0.99;
     n_ += 1.0, t_ += t, tt_ += t * t, y_ += ms, ty_ += t * ms;
   }
+  /// Milliseconds of a step with that many tokens; 0: not known yet.
+  double whole(int tokens) const {
+    const double spread = n_ * tt_ - t_ * t_;
+    if (n_ < 4.0) return 0.0;
+    if (spread < 1e-3 * n_ * n_) return y_ / n_;
+    const double each = std::max(0.0, (n_ * ty_ - t_ * y_) / spread);
+    return std::max(0.0, (y_ - each * t_) / n_ + each * tokens);
+  }
   /// How much longer a step gets by one more token, as a part of the step with `tokens`.
   double share(int tokens) const {
     const double spread = n_ * tt_ - t_ * t_;
@@ -53,11 +62,13 @@ class StepCost {
 /// How many tokens a row's next draft may have, from how its drafts fared.
 class DraftWidth {
  public:
-  static constexpr int kMost = 7;
-  static constexpr int kRetry = 32;  // tokens after which a row whose drafts failed tries again
+  static constexpr int kMost = 16;
+  static constexpr int kLooked = 7;     // of one that is looked up
+  static constexpr int kPredicted = 4;  // of one by the checkpoint's own block
+  static constexpr int kRetry = 32;     // tokens after which a row whose drafts failed tries again
 
-  /// 0: no draft now. `share`: StepCost's.
-  int next(double share, int most) {
+  /// 0: no draft now. `dearer`: what one more token of the draft costs, in steps without drafts.
+  int next(double dearer, int most) {
     if (idle_ > 0) {
       --idle_;
       return 0;
@@ -66,7 +77,7 @@ class DraftWidth {
     double gain = 1.02, sum = 1.0, power = 1.0;
     for (int k = 1; k <= std::min(most, kMost); ++k) {
       sum += power *= rate_;
-      const double now = sum / (1.0 + share * k);
+      const double now = sum / (1.0 + dearer * k);
       if (now > gain) gain = now, best = k;
     }
     if (best > 0) return best;

@@ -1,6 +1,7 @@
 // One step of the loop: which tokens, their pages, the evaluation, and what comes of it.
 #include "state/step.h"
 
+#include <mlx/memory.h>
 #include <mlx/transforms.h>
 
 #include <algorithm>
@@ -31,14 +32,21 @@ std::vector<Piece> Loop::plan() {
     pieces.push_back({s.get(), s->remaining(), Wants::last});
     decoding += pieces.back().count;
   }
-  if (options_.prompt_lookup && !pieces.empty()) decoding += draft(pieces, pace_.budget() - decoding);
+  if (drafter_ && !pieces.empty()) decoding += draft(pieces, pace_.budget() - decoding);
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
+  left = std::min(left, std::max(step_limit_ - decoding, 1));
+  if (decoding > 0 && ++steps_since_chunk_ < options_.prefill_interval) return pieces;
   int scorable = max_scored_tokens();
   for (const auto& s : running_) {
     if (s->decoding()) continue;
     if (left <= 0) break;
+    if (s->canvas) {
+      pieces.push_back(canvas_piece(*s, left));
+      left -= pieces.back().count;
+      continue;
+    }
     int count = std::min({s->remaining(), left, chunk});
     if (s->held() < s->boundary) count = std::min(count, s->boundary - s->held());
     Wants wants = Wants::none;
@@ -53,30 +61,9 @@ std::vector<Piece> Loop::plan() {
     }
     pieces.push_back({s.get(), count, wants});
     left -= count;
+    steps_since_chunk_ = 0;
   }
   return pieces;
-}
-
-// Adds drafts to decoding rows, at most `room` tokens in all; how many it added.
-int Loop::draft(std::vector<Piece>& pieces, int room) {
-  const double share = cost_.share(static_cast<int>(pieces.size()));
-  int added = 0;
-  for (Piece& piece : pieces) {
-    Sequence& s = *piece.sequence;
-    int most = std::min({room - added, s.limit - s.generated - 1,
-                         options_.draft_tokens > 0 ? options_.draft_tokens : DraftWidth::kMost});
-    if (most <= 0) continue;
-    most = options_.draft_tokens > 0 ? most : s.width.next(share, most);
-    if (most <= 0) continue;
-    piece.draft = looked_up(s.tokens, most);
-    if (s.gate) piece.draft.resize(s.gate->would_take(piece.draft));
-    if (piece.draft.empty()) continue;
-    if (!store_->layout().recurrent().empty()) piece.before.emplace(s.state->snapshot());
-    piece.count += static_cast<int>(piece.draft.size());
-    piece.wants = Wants::all;
-    added += static_cast<int>(piece.draft.size());
-  }
-  return added;
 }
 
 // Takes the pages the step writes. When they run out cold prefixes go, then choices that wait for a slot,
@@ -129,6 +116,10 @@ void Loop::run(const std::vector<Piece>& pieces) {
     failures_in_a_row_ = 0;
   } catch (const std::exception& error) {
     whole = false;
+    if (is_out_of_memory(error)) {
+      relieve(pieces, error);
+      return;
+    }
     note_failure(error);
     if (pieces.size() == 1) {
       fail_sequence(*pieces[0].sequence, to_error(error));
@@ -148,8 +139,9 @@ void Loop::run(const std::vector<Piece>& pieces) {
   }
   const double seconds = seconds_between(before, Clock::now());
   if (whole) {
-    pace_.observe(total, seconds * 1e3);
-    if (options_.prompt_lookup && decoding == total) cost_.observe(total, seconds * 1e3);
+    pace_.observe(total, seconds * 1e3, decoding > 0 && decoding < total);
+    if (step_limit_ < kNoLimit) step_limit_ = std::min(step_limit_ * 2, kNoLimit);
+    if (drafter_ && decoding == total) cost_.observe(total, seconds * 1e3);
   }
   const double share = static_cast<double>(decoding) / total;
   work_.decode_seconds += seconds * share;
@@ -160,6 +152,26 @@ void Loop::run(const std::vector<Piece>& pieces) {
   if (decoding_rows > 0 && decoding_rows < static_cast<int>(pieces.size())) ++work_.mixed_steps;
 }
 
+// An allocation failed: the rows stand as before the step, and the next is smaller. Where it cannot be, the
+// youngest row gives its memory back and waits; a row alone with a small step is refused.
+void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error) {
+  int total = 0;
+  for (const Piece& piece : pieces) total += piece.count;
+  log::warn("engine", "a step of {} tokens found no memory: {}", total, error.what());
+  mx::clear_cache();
+  while (cache_ && cache_->evict()) {
+  }
+  if (total > Pace::kLeast) {
+    step_limit_ = std::max(total / 2, Pace::kLeast);
+    if (std::any_of(pieces.begin(), pieces.end(), [](const Piece& p) { return !p.sequence->decoding(); }))
+      return;
+  }
+  if (running_.size() > 1)
+    put_back(std::prev(running_.end()));
+  else
+    fail_sequence(*pieces[0].sequence, to_error(error));
+}
+
 void Loop::forward(const std::vector<Piece>& pieces) {
   Step step;
   bool wanted = false;
@@ -168,21 +180,28 @@ void Loop::forward(const std::vector<Piece>& pieces) {
     const size_t own = static_cast<size_t>(piece.count) - piece.draft.size();
     const auto tokens = std::span(s.tokens).subspan(static_cast<size_t>(s.held()), own);
     if (piece.draft.empty()) {
-      step.add(&*s.state, tokens, piece.wants);
+      step.add(&*s.state, tokens, piece.wants, s.adapters.get());
     } else {
       std::vector<TokenId> block(tokens.begin(), tokens.end());
       block.insert(block.end(), piece.draft.begin(), piece.draft.end());
-      step.add(&*s.state, block, piece.wants);
+      step.add(&*s.state, block, piece.wants, s.adapters.get());
     }
     wanted |= piece.wants != Wants::none;
     if (fail_step_ && fail_step_->hits(s.request.route, s.steps))
       fail(ErrorKind::internal, "MLXCEL_FAIL_STEP: step {} of request {} throws", s.steps + 1, s.id);
   }
   step.seal();
+  const bool states_too = drafter_ && drafter_->wants_states();
   // A step that wants no logits still fills the rows' state: the last hidden states pull it.
-  array result = wanted ? model_->logits(step) : model_->hidden(step);
+  std::optional<array> states;
+  array result = array(0.0f);
+  if (states_too)
+    std::tie(result, states) = states_beside(step);
+  else
+    result = wanted ? model_->logits(step) : model_->hidden(step);
   std::vector<array> outputs = step.pending();
   outputs.push_back(result);
+  if (states) outputs.push_back(*states);
   const TimePoint before = Clock::now();
   mx::eval(std::move(outputs));
   if (wanted && (result.dtype() != mx::float32 || !result.flags().row_contiguous)) {
@@ -191,6 +210,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
   }
   work_.kernel_seconds += seconds_between(before, Clock::now());
   step.commit();
+  if (states) show_states(pieces, *states);
 
   const float* logits = wanted ? result.data<float>() : nullptr;
   for (const Piece& piece : pieces) {
@@ -207,6 +227,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
 }
 
 void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int rows) {
+  if (s.canvas) return deliver_canvas(s, piece, logits, rows);
   const auto vocab = static_cast<size_t>(info_.vocab_size);
   s.evaluated = s.held() - static_cast<int>(piece.draft.size());
   if (s.wants_scores() && piece.wants == Wants::all) deliver_scores(s, piece, logits);
@@ -257,7 +278,11 @@ void Loop::rewind(Sequence& s, const Piece& piece) {
 // One token from its logits; false when it ended the answer.
 bool Loop::take(Sequence& s, std::span<const float> logits) {
   const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
-  Draw draw = s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask);
+  return put(s, s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask));
+}
+
+// A drawn token joins the answer; false when it ended it.
+bool Loop::put(Sequence& s, Draw draw) {
   const auto& eos = s.request.eos;
   if (std::find(eos.begin(), eos.end(), draw.token) != eos.end()) {
     finish(s, FinishReason::stop, draw.token);

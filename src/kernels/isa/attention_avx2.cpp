@@ -51,6 +51,14 @@ inline void v_store_f16(uint16_t* p, Vec x) {
 }
 inline void v_store_bf16(uint16_t* p, Vec x) { _mm_storeu_si128(reinterpret_cast<__m128i*>(p), bf16_of(x)); }
 
+/// Entries of a table of 16 by 8 codes.
+inline Vec v_look_up(const float* table, const uint8_t* codes) {
+  const __m256i at = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(codes)));
+  const __m256 low = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table), at);
+  const __m256 high = _mm256_permutevar8x32_ps(_mm256_loadu_ps(table + 8), at);
+  return _mm256_blendv_ps(low, high, _mm256_castsi256_ps(_mm256_slli_epi32(at, 28)));
+}
+
 inline Part row_max(const Vec* s) {
   return _mm256_max_ps(_mm256_max_ps(s[0], s[1]), _mm256_max_ps(s[2], s[3]));
 }
@@ -62,7 +70,7 @@ inline Part row_sum(const Vec* s) {
 
 }  // namespace
 
-const AttentionBodies kAttentionAvx2 = {append, load_queries, segment, merge, finish};
+const AttentionBodies kAttentionAvx2 = {append, load_queries, segment, merge, products, finish};
 
 }  // namespace mlxcel::kernels
 

@@ -54,6 +54,12 @@ inline void v_store_bf16(uint16_t* p, Vec x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(p + 8), bf16_of(_mm512_extractf32x8_ps(x, 1)));
 }
 
+/// Entries of a table of 16 by 16 codes.
+inline Vec v_look_up(const float* table, const uint8_t* codes) {
+  const __m512i at = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(codes)));
+  return _mm512_permutexvar_ps(at, _mm512_loadu_ps(table));
+}
+
 inline Part row_max(const Vec* s) {
   const Vec m = _mm512_max_ps(s[0], s[1]);
   return _mm256_max_ps(_mm512_castps512_ps256(m), _mm512_extractf32x8_ps(m, 1));
@@ -69,7 +75,7 @@ inline Part row_sum(const Vec* s) {
 
 }  // namespace
 
-const AttentionBodies kAttentionAvx512 = {append, load_queries, segment, merge, finish};
+const AttentionBodies kAttentionAvx512 = {append, load_queries, segment, merge, products, finish};
 
 }  // namespace mlxcel::kernels
 

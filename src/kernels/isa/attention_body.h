@@ -1,6 +1,6 @@
 // The one attention body, over a vector type that each instruction set's unit defines before it includes
 // this inside its anonymous namespace: Vec, kLanes, kQueries (queries per register block), kColumns (value
-// vectors per register block), Part (8 lanes) with row_max, row_sum, across_max, across_sum, transpose_keys
+// vectors per register block), Part (8 lanes) with row_max, row_sum, across_max, across_sum, transpose
 // and the v_* operations. Every operation is an IEEE one or an fma in a fixed order per query, so neither the
 // set, nor the tile, nor the split over workers changes a bit. Scores are kept in powers of two.
 // Not a header of its own: no pragma once, no includes.
@@ -74,28 +74,21 @@ inline char* head_of(const AttentionCall& c, const AttentionRow& row, int kv_hea
          static_cast<size_t>(kv_head) * c.head_bytes;
 }
 
-template <PageType kType>
-void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
-  const AttentionRow& row = c.rows[row_index];
-  char* keys = head_of(c, row, kv_head, page);
-  char* values = keys + c.value_offset;
-  const int start = page * kAttentionPage;
-  const int from = larger_int(row.position, start);
-  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t key_stride = static_cast<size_t>(c.k_stride), value_stride = static_cast<size_t>(c.v_stride);
-  const size_t first = static_cast<size_t>(row.first + from - row.position);
-  const float* k = c.k + first * key_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.key_dim);
-  const float* v =
-      c.v + first * value_stride + static_cast<size_t>(kv_head) * static_cast<size_t>(c.value_dim);
-  const int count = to - from;
-  const size_t lane = static_cast<size_t>(from - start);
+#include "kernels/isa/attention_codes.h"
 
+template <PageType kType>
+void append_keys(const AttentionCall& c, const Fresh& f) {
+  const float* const k = f.k;
+  char* const keys = f.head;
+  const size_t key_stride = f.k_stride, lane = f.lane;
+  const int count = f.count;
   int done = 0;
   for (; done + 8 <= count; done += 8) {
     int d = 0;
     for (; d + 8 <= c.key_dim; d += 8)
-      transpose_keys<kType>(k + static_cast<size_t>(done) * key_stride + d, key_stride, keys,
-                            static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(done));
+      transpose<kType>(k + static_cast<size_t>(done) * key_stride + d, key_stride, keys,
+                       static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(done),
+                       kAttentionPage);
     for (; d < c.key_dim; ++d)
       for (int t = done; t < done + 8; ++t)
         store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
@@ -105,10 +98,14 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
     for (int d = 0; d < c.key_dim; ++d)
       store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
                        k[static_cast<size_t>(t) * key_stride + static_cast<size_t>(d)]);
+}
 
-  for (int t = 0; t < count; ++t) {
-    const float* from_row = v + static_cast<size_t>(t) * value_stride;
-    const size_t to_row = (lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
+template <PageType kType>
+void append_values(const AttentionCall& c, const Fresh& f) {
+  char* const values = f.head + c.value_offset;
+  for (int t = 0; t < f.count; ++t) {
+    const float* from_row = f.v + static_cast<size_t>(t) * f.v_stride;
+    const size_t to_row = (f.lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
     int d = 0;
     for (; d + kLanes <= c.value_dim; d += kLanes)
       store_narrow<kType>(values, to_row + static_cast<size_t>(d), v_load(from_row + d));
@@ -116,14 +113,44 @@ void append_as(const AttentionCall& c, int row_index, int kv_head, int page) {
   }
 }
 
-void append(const AttentionCall& c, int row, int kv_head, int page) {
+void append(const AttentionCall& c, int row_index, int kv_head, int page) {
+  const AttentionRow& row = c.rows[row_index];
+  const int start = page * kAttentionPage;
+  const int from = larger_int(row.position, start);
+  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
+  const size_t first = static_cast<size_t>(row.first + from - row.position),
+               head = static_cast<size_t>(kv_head);
+  Fresh f;
+  f.k_stride = static_cast<size_t>(c.k_stride);
+  f.v_stride = static_cast<size_t>(c.v_stride);
+  f.k = c.k + first * f.k_stride + head * static_cast<size_t>(c.key_dim);
+  f.v = c.v ? c.v + first * f.v_stride + head * static_cast<size_t>(c.value_dim) : nullptr;
+  f.head = head_of(c, row, kv_head, page);
+  f.lane = static_cast<size_t>(from - start);
+  f.count = to - from;
   switch (c.type) {
     case PageType::f32:
-      return append_as<PageType::f32>(c, row, kv_head, page);
+      append_keys<PageType::f32>(c, f);
+      break;
     case PageType::f16:
-      return append_as<PageType::f16>(c, row, kv_head, page);
+      append_keys<PageType::f16>(c, f);
+      break;
     case PageType::bf16:
-      return append_as<PageType::bf16>(c, row, kv_head, page);
+      append_keys<PageType::bf16>(c, f);
+      break;
+    default:
+      append_coded_keys(c, f);
+  }
+  if (c.latent || !c.v) return;
+  switch (c.value_type) {
+    case PageType::f32:
+      return append_values<PageType::f32>(c, f);
+    case PageType::f16:
+      return append_values<PageType::f16>(c, f);
+    case PageType::bf16:
+      return append_values<PageType::bf16>(c, f);
+    default:
+      return append_coded_values(c, f);
   }
 }
 
@@ -135,14 +162,32 @@ void load_queries(const AttentionCall& c, const AttentionTile& tile, float* pane
                    static_cast<size_t>(tile.kv_head) * run;
   // Without a cap the scores come out in powers of two at once.
   const float scale = c.softcap > 0.0f ? c.scale : c.scale * kLog2E;
-  for (int i = 0; i < tile.count; ++i, q += stride, panel += run)
+  for (int i = 0; i < tile.count; ++i, q += stride, panel += run) {
     for (size_t d = 0; d < run; ++d) panel[d] = q[d] * scale;
+    if (c.type != PageType::t4) continue;
+    // Rotated keys meet queries rotated alike.
+    for (int h = 0; h < group; ++h) {
+      float* const one = panel + static_cast<size_t>(h) * static_cast<size_t>(c.key_dim);
+      turn(one, c.key_split);
+      if (c.key_split < c.key_dim) turn(one + c.key_split, c.key_dim - c.key_split);
+    }
+  }
 }
 
-/// The keys of a page that a query sees: lanes lo .. hi - 1.
+/// The keys of a page that a query sees: lanes lo .. hi - 1, of these the ones whose bit is set.
 struct Visible {
   int lo, hi;
+  uint32_t bits;
 };
+
+/// What was chosen of a page for one query of a tile.
+inline uint32_t chosen_bits(const AttentionCall& c, const AttentionTile& tile, int query, int page) {
+  if (!c.chosen) return ~0u;
+  const size_t token = static_cast<size_t>(c.rows[tile.row].first + query);
+  const size_t set = static_cast<size_t>(tile.kv_head * c.chosen_sets / c.kv_heads);
+  return c.chosen[(token * static_cast<size_t>(c.chosen_sets) + set) * static_cast<size_t>(c.chosen_words) +
+                  static_cast<size_t>(page)];
+}
 
 /// The first key that a query at this position sees.
 inline int oldest_key(const AttentionCall& c, int position) {
@@ -150,16 +195,25 @@ inline int oldest_key(const AttentionCall& c, int position) {
   return c.window > 0 ? larger_int(0, position - c.window + 1) : 0;
 }
 
-inline Visible visible(const AttentionCall& c, const AttentionRow& row, int query, int page_start) {
+/// Behind the last key that a query at this position of a row sees.
+inline int end_of_keys(const AttentionCall& c, const AttentionRow& row, int position) {
+  const int end = c.block > 0 ? position - position % c.block + c.block : position + 1;
+  return smaller_int(end, row.position + row.count);
+}
+
+inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int query, int page_start) {
+  const AttentionRow& row = c.rows[tile.row];
   const int position = row.position + query;
   if (c.two_way) {
     const int end = row.position + row.count - page_start;
-    if (c.window == 0) return {0, smaller_int(kAttentionPage, end)};
+    if (c.window == 0) return {0, smaller_int(kAttentionPage, end), ~0u};
     return {larger_int(0, position - c.window + 1 - page_start),
-            smaller_int(kAttentionPage, smaller_int(end, position + c.window - page_start))};
+            smaller_int(kAttentionPage, smaller_int(end, position + c.window - page_start)), ~0u};
   }
+  const uint32_t bits = chosen_bits(c, tile, query, page_start / kAttentionPage);
+  if (bits == 0) return {0, 0, 0};
   const int lo = larger_int(0, oldest_key(c, position) - page_start);
-  return {lo, smaller_int(kAttentionPage, position + 1 - page_start)};
+  return {lo, smaller_int(kAttentionPage, end_of_keys(c, row, position) - page_start), bits};
 }
 
 /// Touches a cache line of the page that comes next: a page is too short for the hardware to run ahead.
@@ -199,11 +253,17 @@ inline void soften(const AttentionCall& c, const Visible* seen, int count, float
     Vec s[kKeyVecs];
     for (int n = 0; n < kKeyVecs; ++n) s[n] = v_load(weights[q] + n * kLanes);
     const int lo = seen[q].lo, hi = seen[q].hi;
-    if (c.softcap > 0.0f || lo > 0 || hi < kAttentionPage) {
+    const uint32_t bits = seen[q].bits;
+    if (c.softcap > 0.0f || lo > 0 || hi < kAttentionPage || bits != ~0u) {
       for (int n = 0; n < kKeyVecs; ++n) {
         if (c.softcap > 0.0f) s[n] = v_mul(v_set(c.softcap * kLog2E), v_tanh(v_div(s[n], v_set(c.softcap))));
         s[n] = v_keep_lanes(s[n], lo - n * kLanes, hi - n * kLanes, v_set(kNone));
         v_store(weights[q] + n * kLanes, s[n]);
+      }
+      if (bits != ~0u) {
+        for (int j = 0; j < kAttentionPage; ++j)
+          if (!(bits >> j & 1u)) weights[q][j] = kNone;
+        for (int n = 0; n < kKeyVecs; ++n) s[n] = v_load(weights[q] + n * kLanes);
       }
     }
     parts[q] = row_max(s);
@@ -293,21 +353,66 @@ struct PageData {
   size_t value_stride;
 };
 
-/// A page's keys and values as f32 in `work`: keys [key_dim][32], values [32][padded].
+/// The values that a page's keys hold, as f32: `keys` [key_dim][32] to [32][padded].
+inline void values_of_keys(const AttentionCall& c, const float* keys, float* values, size_t padded) {
+  const size_t dims = static_cast<size_t>(c.value_dim);
+  size_t d = 0;
+  for (; d + 8 <= dims; d += 8)
+    for (size_t t = 0; t < kAttentionPage; t += 8)
+      transpose<PageType::f32>(keys + d * kAttentionPage + t, kAttentionPage, reinterpret_cast<char*>(values),
+                               t * padded + d, padded);
+  for (; d < dims; ++d)
+    for (size_t t = 0; t < kAttentionPage; ++t) values[t * padded + d] = keys[d * kAttentionPage + t];
+}
+
+/// A page's keys as f32 [key_dim][32].
 template <PageType kType>
-void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
+void widen_keys(const AttentionCall& c, const PageData& page, float* to) {
   const size_t key_items = static_cast<size_t>(c.key_dim) * kAttentionPage;
   for (size_t i = 0; i < key_items; i += kLanes) {
     if (i % kAttentionPage == 0) run_ahead<kType>(page.next_keys, i);
-    v_store(work + i, load_as_f32<kType>(page.keys, i));
+    v_store(to + i, load_as_f32<kType>(page.keys, i));
   }
-  float* to = work + key_items;
+}
+
+/// A page's values as f32 [32][padded].
+template <PageType kType>
+void widen_values(const AttentionCall& c, const PageData& page, float* to, size_t padded) {
   const size_t value_dim = static_cast<size_t>(c.value_dim);
   for (size_t at = 0; at < kAttentionPage * value_dim; at += value_dim, to += padded)
     for (size_t d = 0; d < value_dim; d += kLanes) {
       if (d % 32 == 0) run_ahead<kType>(page.next_values, at + d);
       v_store(to + d, load_as_f32<kType>(page.values, at + d));
     }
+}
+
+/// Both as f32 in `work`, whatever they are kept as: keys [key_dim][32], values [32][padded].
+inline void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
+  float* const values = work + static_cast<size_t>(c.key_dim) * kAttentionPage;
+  switch (c.type) {
+    case PageType::f32:
+      widen_keys<PageType::f32>(c, page, work);
+      break;
+    case PageType::f16:
+      widen_keys<PageType::f16>(c, page, work);
+      break;
+    case PageType::bf16:
+      widen_keys<PageType::bf16>(c, page, work);
+      break;
+    default:
+      widen_coded_keys(c, page.keys, work);
+  }
+  if (c.latent) return values_of_keys(c, work, values, padded);
+  switch (c.value_type) {
+    case PageType::f32:
+      return widen_values<PageType::f32>(c, page, values, padded);
+    case PageType::f16:
+      return widen_values<PageType::f16>(c, page, values, padded);
+    case PageType::bf16:
+      return widen_values<PageType::bf16>(c, page, values, padded);
+    default:
+      return widen_coded_values(c, page.keys, values, padded);
+  }
 }
 
 /// Queries of one register block at `left` to go: four left over go two and two, not three and one.
@@ -319,7 +424,6 @@ inline int block_size(int left) {
 template <PageType kType>
 void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_start, const float* panel,
                  const PageData& page, float* state, size_t padded) {
-  const AttentionRow& row = c.rows[tile.row];
   const int group = c.heads / c.kv_heads;
   const int n = tile.count * group;
   const size_t key_dim = static_cast<size_t>(c.key_dim);
@@ -332,7 +436,7 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
     // Those that see any of the page stand together.
     int first = rows, last = 0;
     for (int q = 0; q < rows; ++q) {
-      seen[q] = visible(c, row, tile.first + (i + q) / group, page_start);
+      seen[q] = visible(c, tile, tile.first + (i + q) / group, page_start);
       if (seen[q].hi <= seen[q].lo) continue;
       if (first == rows) first = q;
       last = q + 1;
@@ -365,6 +469,14 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
   }
 }
 
+/// Whether a query of the tile may see anything of a page.
+inline bool any_chosen(const AttentionCall& c, const AttentionTile& tile, int page) {
+  for (int q = 0; q < tile.count; ++q)
+    if (chosen_bits(c, tile, tile.first + q, page) != 0) return true;
+  return false;
+}
+
+/// kType: of keys and values; i8 stands for all pages that are not of one dense type.
 template <PageType kType>
 void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, const float* panel,
                 float* state, float* work) {
@@ -375,25 +487,36 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
   __builtin_memset(state, 0, (sums + static_cast<size_t>(2 * n)) * sizeof(float));
   for (int i = 0; i < n; ++i) state[sums + static_cast<size_t>(i)] = kNone;
 
-  const int last = row.position + (c.two_way ? row.count : tile.first + tile.count) - 1;
+  const int last = (c.two_way ? row.position + row.count
+                              : end_of_keys(c, row, row.position + tile.first + tile.count - 1)) -
+                   1;
   const int oldest = c.two_way ? 0 : oldest_key(c, row.position + tile.first);
   const int from = larger_int(segment * kAttentionSegment, oldest) / kAttentionPage;
   const int to = smaller_int((segment + 1) * kAttentionSegment - 1, last) / kAttentionPage;
   for (int page = from; page <= to; ++page) {
+    if (!any_chosen(c, tile, page)) continue;
     PageData data;
     data.keys = head_of(c, row, tile.kv_head, page);
     data.values = data.keys + c.value_offset;
     data.next_keys = page < to ? head_of(c, row, tile.kv_head, page + 1) : data.keys;
     data.next_values = data.next_keys + c.value_offset;
     data.value_stride = static_cast<size_t>(c.value_dim);
-    // Widening once pays when several register blocks read the page.
-    if (kType != PageType::f32 && n > 2 * kQueries) {
-      widen<kType>(c, data, work, padded);
+    if (c.latent && kType == PageType::f32) {
+      values_of_keys(c, reinterpret_cast<const float*>(data.keys), work, padded);
+      data.values = reinterpret_cast<const char*>(work);
+      data.next_values = data.values;
+      data.value_stride = padded;
+    }
+    // Widening once pays when several register blocks read the page, and where codes become numbers; values
+    // in keys are always turned about.
+    const bool wide = kType == PageType::i8 || (kType != PageType::f32 && (c.latent || n > 2 * kQueries));
+    if (wide) {
+      widen(c, data, work, padded);
       data.keys = reinterpret_cast<const char*>(work);
       data.values = data.keys + static_cast<size_t>(c.key_dim) * kAttentionPage * sizeof(float);
       data.value_stride = padded;
       attend_page<PageType::f32>(c, tile, page * kAttentionPage, panel, data, state, padded);
-    } else {
+    } else if constexpr (kType != PageType::i8) {
       attend_page<kType>(c, tile, page * kAttentionPage, panel, data, state, padded);
     }
   }
@@ -401,13 +524,42 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
 
 void segment(const AttentionCall& c, const AttentionTile& tile, int index, const float* panel, float* state,
              float* work) {
-  switch (c.type) {
+  switch (c.type == c.value_type ? c.type : PageType::i8) {
     case PageType::f32:
       return segment_as<PageType::f32>(c, tile, index, panel, state, work);
     case PageType::f16:
       return segment_as<PageType::f16>(c, tile, index, panel, state, work);
     case PageType::bf16:
       return segment_as<PageType::bf16>(c, tile, index, panel, state, work);
+    default:
+      return segment_as<PageType::i8>(c, tile, index, panel, state, work);
+  }
+}
+
+template <PageType kType>
+void products_as(const AttentionCall& c, int row, int kv_head, int page, const float* panel, int queries,
+                 float* out) {
+  const char* keys = head_of(c, c.rows[row], kv_head, page);
+  const size_t key_dim = static_cast<size_t>(c.key_dim);
+  auto* const to = reinterpret_cast<float (*)[kAttentionPage]>(out);
+  for (int q = 0; q < queries;) {
+    const int take = block_size(queries - q);
+    for_count<kQueries>(take, [&]<int kQ>() {
+      score<kType, kQ>(panel + static_cast<size_t>(q) * key_dim, key_dim, keys, keys, to + q);
+    });
+    q += take;
+  }
+}
+
+void products(const AttentionCall& c, int row, int kv_head, int page, const float* panel, int queries,
+              float* out) {
+  switch (c.type) {
+    case PageType::f32:
+      return products_as<PageType::f32>(c, row, kv_head, page, panel, queries, out);
+    case PageType::f16:
+      return products_as<PageType::f16>(c, row, kv_head, page, panel, queries, out);
+    default:
+      return products_as<PageType::bf16>(c, row, kv_head, page, panel, queries, out);  // never coded
   }
 }
 
@@ -458,5 +610,6 @@ void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
     float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
                              static_cast<size_t>(c.value_dim);
     for (int d = 0; d < c.value_dim; ++d) out[d] = acc[d] * factor;
+    if (c.value_type == PageType::t4 || c.value_type == PageType::t3) turn_back(out, c.value_dim);
   }
 }

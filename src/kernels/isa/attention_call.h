@@ -7,7 +7,12 @@
 
 namespace mlxcel::kernels {
 
-enum class PageType { f32, f16, bf16 };
+/// How numbers lie in pages. i8: whole numbers of steps. t4, t3: rotated, then places in a codebook of 16 or
+/// 8 levels (values only for t3).
+enum class PageType { f32, f16, bf16, i8, t4, t3 };
+inline constexpr bool is_dense(PageType type) { return type <= PageType::bf16; }
+/// The widest part of a head that is rotated.
+inline constexpr int kMostTurned = 4096;
 
 /// One row of the step: `count` queries at positions position, position + 1, …
 struct AttentionRow {
@@ -26,14 +31,21 @@ struct AttentionCall {
   float* out;                              // [tokens, heads * value_dim]
   char* pages;                             // head 0 of page 0
   size_t page_bytes, head_bytes, value_offset;
-  PageType type;
+  size_t key_scales, value_scales;  // f32, [parts][32] and [32], where keys or values are not dense
+  PageType type, value_type;
+  int key_split;  // keys that are not dense: [0, key_split) and the rest have scales of their own
   int heads, kv_heads, key_dim, value_dim;
   float scale, softcap;
   int window;   // 0: none
   int chunk;    // 0: none
+  int block;    // 0: none; B: query i also sees what its row's step holds of keys i + 1 … i - i % B + B - 1
   int two_way;  // every query sees the whole row
   const AttentionRow* rows;
   const int32_t* tables;
+  int latent;  // values are the first value_dim entries of keys: none of their own are stored
+  const uint32_t*
+      chosen;  // [tokens, chosen_sets, chosen_words]: bit j of word p lets key 32 p + j be seen; null: all
+  int chosen_sets, chosen_words;  // sets: a divisor of kv_heads, or kv_heads
 };
 
 /// Queries of one row that meet the same keys: `count` from the row's query `first` on, for each of the
@@ -57,6 +69,9 @@ struct AttentionBodies {
                   float* work);
   /// state := state followed by part. An empty side changes no bit of the other.
   void (*merge)(float* state, const float* part, int queries, int padded);
+  /// out [queries][32]: products of panel [queries][key_dim] with a page's keys.
+  void (*products)(const AttentionCall&, int row, int kv_head, int page, const float* panel, int queries,
+                   float* out);
   /// Adds the sinks, divides, writes the tile's part of `out`.
   void (*finish)(const AttentionCall&, const AttentionTile&, float* state);
 };

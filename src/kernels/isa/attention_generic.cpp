@@ -114,6 +114,11 @@ inline void v_store_bf16(uint16_t* p, Vec v) {
   for (int i = 0; i < kLanes; ++i) p[i] = bf16_from(v.x[i]);
 }
 
+/// Entries of a table of 16 by 8 codes.
+inline Vec v_look_up(const float* table, const uint8_t* codes) {
+  return each([&](int i) { return table[codes[i]]; });
+}
+
 using Part = Vec;
 inline Part part_zero() { return v_set(0.0f); }
 inline Part row_max(const Vec* s) {
@@ -141,15 +146,15 @@ template <PageType kType>
 inline void store_one(char* base, size_t index, float x);
 
 template <PageType kType>
-inline void transpose_keys(const float* from, size_t stride, char* keys, size_t to) {
+inline void transpose(const float* from, size_t stride, char* base, size_t to, size_t step) {
   for (size_t d = 0; d < 8; ++d)
-    for (size_t t = 0; t < 8; ++t) store_one<kType>(keys, to + d * kAttentionPage + t, from[t * stride + d]);
+    for (size_t t = 0; t < 8; ++t) store_one<kType>(base, to + d * step + t, from[t * stride + d]);
 }
 
 #include "kernels/isa/attention_body.h"
 
 }  // namespace
 
-const AttentionBodies kAttentionGeneric = {append, load_queries, segment, merge, finish};
+const AttentionBodies kAttentionGeneric = {append, load_queries, segment, merge, products, finish};
 
 }  // namespace mlxcel::kernels

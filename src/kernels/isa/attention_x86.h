@@ -22,9 +22,10 @@ inline void store_8(char* base, size_t index, __m256 x) {
   _mm_storeu_si128(reinterpret_cast<__m128i*>(reinterpret_cast<uint16_t*>(base) + index), narrow);
 }
 
-/// 8 tokens x 8 dimensions at `from` (tokens `stride` apart) to 8 rows of a key page, from element `to` on.
+/// 8 rows of 8 values at `from`, `stride` apart, as 8 columns: rows of `base` from element `to` on, `step`
+/// apart.
 template <PageType kType>
-inline void transpose_keys(const float* from, size_t stride, char* keys, size_t to) {
+inline void transpose(const float* from, size_t stride, char* base, size_t to, size_t step) {
   __m256 r[8];
   for (size_t t = 0; t < 8; ++t) r[t] = _mm256_loadu_ps(from + t * stride);
   const __m256 a0 = _mm256_unpacklo_ps(r[0], r[1]), a1 = _mm256_unpackhi_ps(r[0], r[1]);
@@ -35,14 +36,14 @@ inline void transpose_keys(const float* from, size_t stride, char* keys, size_t 
   const __m256 b2 = _mm256_shuffle_ps(a1, a3, 0x44), b3 = _mm256_shuffle_ps(a1, a3, 0xEE);
   const __m256 b4 = _mm256_shuffle_ps(a4, a6, 0x44), b5 = _mm256_shuffle_ps(a4, a6, 0xEE);
   const __m256 b6 = _mm256_shuffle_ps(a5, a7, 0x44), b7 = _mm256_shuffle_ps(a5, a7, 0xEE);
-  store_8<kType>(keys, to + 0 * kAttentionPage, _mm256_permute2f128_ps(b0, b4, 0x20));
-  store_8<kType>(keys, to + 1 * kAttentionPage, _mm256_permute2f128_ps(b1, b5, 0x20));
-  store_8<kType>(keys, to + 2 * kAttentionPage, _mm256_permute2f128_ps(b2, b6, 0x20));
-  store_8<kType>(keys, to + 3 * kAttentionPage, _mm256_permute2f128_ps(b3, b7, 0x20));
-  store_8<kType>(keys, to + 4 * kAttentionPage, _mm256_permute2f128_ps(b0, b4, 0x31));
-  store_8<kType>(keys, to + 5 * kAttentionPage, _mm256_permute2f128_ps(b1, b5, 0x31));
-  store_8<kType>(keys, to + 6 * kAttentionPage, _mm256_permute2f128_ps(b2, b6, 0x31));
-  store_8<kType>(keys, to + 7 * kAttentionPage, _mm256_permute2f128_ps(b3, b7, 0x31));
+  store_8<kType>(base, to + 0 * step, _mm256_permute2f128_ps(b0, b4, 0x20));
+  store_8<kType>(base, to + 1 * step, _mm256_permute2f128_ps(b1, b5, 0x20));
+  store_8<kType>(base, to + 2 * step, _mm256_permute2f128_ps(b2, b6, 0x20));
+  store_8<kType>(base, to + 3 * step, _mm256_permute2f128_ps(b3, b7, 0x20));
+  store_8<kType>(base, to + 4 * step, _mm256_permute2f128_ps(b0, b4, 0x31));
+  store_8<kType>(base, to + 5 * step, _mm256_permute2f128_ps(b1, b5, 0x31));
+  store_8<kType>(base, to + 6 * step, _mm256_permute2f128_ps(b2, b6, 0x31));
+  store_8<kType>(base, to + 7 * step, _mm256_permute2f128_ps(b3, b7, 0x31));
 }
 
 using Part = __m256;

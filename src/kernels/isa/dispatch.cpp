@@ -7,11 +7,38 @@
 
 #include "base/error.h"
 
+#if defined(__aarch64__) && defined(__linux__)
+#include <sys/auxv.h>
+#elif defined(__aarch64__) && defined(__APPLE__)
+#include <sys/sysctl.h>
+#endif
+
 namespace mlxcel::kernels {
 namespace {
 
 constexpr int kUnset = -1;
 std::atomic<int> current{kUnset};
+
+#if defined(__aarch64__)
+struct Features {
+  bool dot = false, i8mm = false;
+};
+Features features() {
+#if defined(__linux__)
+  constexpr unsigned long kDot = 1ul << 20, kI8mm = 1ul << 13;  // HWCAP_ASIMDDP, HWCAP2_I8MM
+  return {(getauxval(AT_HWCAP) & kDot) != 0, (getauxval(AT_HWCAP2) & kI8mm) != 0};
+#elif defined(__APPLE__)
+  const auto has = [](const char* name) {
+    int value = 0;
+    size_t size = sizeof value;
+    return sysctlbyname(name, &value, &size, nullptr, 0) == 0 && value != 0;
+  };
+  return {has("hw.optional.arm.FEAT_DotProd"), has("hw.optional.arm.FEAT_I8MM")};
+#else
+  return {};
+#endif
+}
+#endif
 
 std::vector<Isa> detect() {
   std::vector<Isa> found{Isa::generic};
@@ -24,6 +51,10 @@ std::vector<Isa> detect() {
       __builtin_cpu_supports("avx512vl") && __builtin_cpu_supports("avx512dq") &&
       __builtin_cpu_supports("avx512vnni"))
     found.push_back(Isa::avx512);
+#elif defined(__aarch64__)
+  const Features here = features();
+  if (here.dot) found.push_back(Isa::neon);
+  if (here.dot && here.i8mm) found.push_back(Isa::i8mm);
 #endif
   return found;
 }
@@ -38,6 +69,10 @@ const char* to_string(Isa isa) {
       return "avx2";
     case Isa::avx512:
       return "avx512";
+    case Isa::neon:
+      return "neon";
+    case Isa::i8mm:
+      return "i8mm";
   }
   return "?";
 }

@@ -1,6 +1,7 @@
 // DeepSeek v1 with experts: Llama's attention, softmax experts beside shared ones. Reference: mlx-lm
 // deepseek.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -22,16 +23,10 @@ Decoder build(const Config& c, const Weights& w) {
   const auto rope = Rope::from(c, d);
   const Bias bias = bias_if(c.get("attention_bias", false));
 
-  return pre_norm_decoder(
+  return sparse_decoder(
       c, w, d, epsilon(c, "rms_norm_eps", 1e-6f),
-      {.mixer =
-           [&](int, const Weights& layer) {
-             return Attention(layer / "self_attn", d, {.rope = rope, .qkv_bias = bias, .out_bias = bias});
-           },
-       .ffn =
-           [&](int i, const Weights& layer) {
-             return sparse_or_dense(layer / "mlp", c, d.hidden, moe, is_sparse(c, i, d.layers));
-           }});
+      {[&](int) { return AttentionOptions{.rope = rope, .qkv_bias = bias, .out_bias = bias}; }, moe,
+       [&](int i) { return is_sparse(c, i, d.layers); }});
 }
 
 }  // namespace

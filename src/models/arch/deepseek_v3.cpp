@@ -1,31 +1,28 @@
 // DeepSeek-V3 and R1, Kimi K2: latent attention; sigmoid experts chosen with a correction bias from the best
 // groups (by their best two). Reference: transformers DeepseekV3ForCausalLM.
 #include "models/kit.h"
+#include "models/latent_moe.h"
+#include "models/mtp.h"
 
 namespace mlxcel {
 
 namespace {
 
-Decoder build(const Config& c, const Weights& w) {
+MtpBlock mtp(const Config& c, const Weights& w) {
   const auto d = mla_dims(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const auto moe = MoeOptions::grouped(c, 8, 4);
-  const auto mla = MlaOptions::from(c, d);
-
-  return pre_norm_decoder(c, w, d, eps,
-                          {.mixer = [&](int, const Weights& layer) { return Mla(layer / "self_attn", mla); },
-                           .ffn =
-                               [&](int i, const Weights& layer) {
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe,
-                                                        is_sparse(c, i, d.layers, 3));
-                               }});
+  const Weights layer = w / "mtp";
+  return deepseek_mtp(layer, d.hidden, eps,
+                      PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                              .mixer = Mla(layer / "self_attn", MlaOptions::from(c, d)),
+                              .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                              .ffn = SparseMoe(layer / "mlp", d.hidden, MoeOptions::grouped(c, 8, 4))});
 }
 
-std::vector<Rule> rules(const Config& c, const Source&) {
+std::vector<Rule> mtp_rules(const Config& c, const Source&) {
   const auto d = mla_dims(c);
   const auto mla = MlaOptions::from(c, d);
-  return drop_layers("model.layers", d.layers, c.integer("num_nextn_predict_layers", 0, 64, 1)) +
-         stack_experts() + heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
+  return mtp_layer_rules(d.layers) + stack_experts() + heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
 }
 
 }  // namespace
@@ -35,8 +32,9 @@ Arch arch_deepseek_v3() {
       .model_types = {"deepseek_v3", "kimi_k2", "joyai_llm_flash"},
       .gguf = {"deepseek2"},
       .reference = "transformers DeepseekV3ForCausalLM",
-      .build = build,
-      .weights = rules,
+      .build = +[](const Config& c, const Weights& w) { return latent_moe_decoder(c, w, {}); },
+      .weights = [](const Config& c, const Source&) { return latent_moe_rules(c); },
+      .mtp = {.build = mtp, .weights = mtp_rules},
       .tiny = R"({"model_type": "deepseek_v3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 128,
               "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "hidden_act": "silu",

@@ -1,5 +1,6 @@
 // dots.llm1: Qwen3's attention, DeepSeek-V3's experts. Reference: transformers Dots1ForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -16,21 +17,15 @@ Decoder build(const Config& c, const Weights& w) {
   const int full = c.integer("max_window_layers", 0, kMaxLayers, 62);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return window > 0 && i >= full; });
 
-  return pre_norm_decoder(c, w, d, eps,
-                          {.mixer =
-                               [&](int i, const Weights& layer) {
-                                 return Attention(layer / "self_attn", d,
-                                                  {.rope = rope,
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int i) {
+                           return AttentionOptions{.rope = rope,
                                                    .qk_norm = HeadNormOptions{.eps = eps},
                                                    .window = plan.window(i),
                                                    .qkv_bias = bias,
-                                                   .out_bias = bias});
-                               },
-                           .ffn =
-                               [&](int i, const Weights& layer) {
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe,
-                                                        is_sparse(c, i, d.layers));
-                               }});
+                                                   .out_bias = bias};
+                         },
+                         moe, [&](int i) { return is_sparse(c, i, d.layers); }});
 }
 
 }  // namespace

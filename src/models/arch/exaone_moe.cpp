@@ -1,6 +1,7 @@
 // EXAONE MoE: windows on most layers, no rotation on the others; DeepSeek-V3's experts. Reference:
 // transformers ExaoneMoeForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -25,21 +26,15 @@ Decoder build(const Config& c, const Weights& w) {
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return window > 0 && is_local(c, i); });
 
-  return pre_norm_decoder(
-      c, w, d, eps,
-      {.mixer =
-           [&](int i, const Weights& layer) {
-             return Attention(layer / "self_attn", d,
-                              {.rope = window == 0 || plan.sliding(i) ? std::optional(rope) : std::nullopt,
-                               .qk_norm = HeadNormOptions{.eps = eps},
-                               .window = plan.window(i),
-                               .qkv_bias = Bias::none,
-                               .out_bias = Bias::none});
-           },
-       .ffn =
-           [&](int i, const Weights& layer) {
-             return sparse_or_dense(layer / "mlp", c, d.hidden, moe, is_sparse(c, i, d.layers, 1));
-           }});
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int i) {
+                           return AttentionOptions{.rope = rope_if(window == 0 || plan.sliding(i), rope),
+                                                   .qk_norm = HeadNormOptions{.eps = eps},
+                                                   .window = plan.window(i),
+                                                   .qkv_bias = Bias::none,
+                                                   .out_bias = Bias::none};
+                         },
+                         moe, [&](int i) { return is_sparse(c, i, d.layers, 1); }});
 }
 
 }  // namespace

@@ -1,42 +1,20 @@
 // GLM-4.7-Flash: DeepSeek-V3's graph; which layers are sparse is a list. Reference: transformers
 // Glm4MoeLiteForCausalLM.
 #include "models/kit.h"
+#include "models/latent_moe.h"
 
 namespace mlxcel {
-
-namespace {
-
-Decoder build(const Config& c, const Weights& w) {
-  const auto d = mla_dims(c);
-  const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
-  const auto moe = MoeOptions::grouped(c);
-  const auto mla = MlaOptions::from(c, d);
-
-  return pre_norm_decoder(c, w, d, eps,
-                          {.mixer = [&](int, const Weights& layer) { return Mla(layer / "self_attn", mla); },
-                           .ffn =
-                               [&](int i, const Weights& layer) {
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe,
-                                                        is_sparse(c, i, d.layers, 1));
-                               }});
-}
-
-std::vector<Rule> rules(const Config& c, const Source&) {
-  const auto d = mla_dims(c);
-  const auto mla = MlaOptions::from(c, d);
-  return drop_layers("model.layers", d.layers, c.integer("num_nextn_predict_layers", 0, 64, 1)) +
-         stack_experts() + heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
-}
-
-}  // namespace
 
 Arch arch_glm4_moe_lite() {
   return {
       .model_types = {"glm4_moe_lite"},
       .gguf = {"deepseek2"},
       .reference = "transformers Glm4MoeLiteForCausalLM",
-      .build = build,
-      .weights = rules,
+      .build =
+          +[](const Config& c, const Weights& w) {
+            return latent_moe_decoder(c, w, {.eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 1});
+          },
+      .weights = [](const Config& c, const Source&) { return latent_moe_rules(c); },
       .tiny =
           R"({"model_type": "glm4_moe_lite", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 64,

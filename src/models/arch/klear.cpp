@@ -1,6 +1,7 @@
 // Klear: Qwen3's attention; sigmoid experts chosen with a bias, blended with shared ones by a learned pair of
 // weights. Reference: mlx-lm Klear.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -18,12 +19,6 @@ MoeOptions experts(const Config& c) {
   return moe;
 }
 
-bool is_sparse(const Config& c, int layer) {
-  for (const int dense : c.get<std::vector<int>>("mlp_only_layers", {}))
-    if (dense == layer) return false;
-  return (layer + 1) % c.integer("decoder_sparse_step", 1, kMaxLayers, 1) == 0;
-}
-
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
@@ -31,18 +26,13 @@ Decoder build(const Config& c, const Weights& w) {
   const auto rope = Rope::from(c, d);
   const Bias bias = bias_if(c.get("attention_bias", false));
 
-  return pre_norm_decoder(
+  return sparse_decoder(
       c, w, d, eps,
-      {.mixer =
-           [&](int, const Weights& layer) {
-             return Attention(
-                 layer / "self_attn", d,
-                 {.rope = rope, .qk_norm = HeadNormOptions{.eps = eps}, .qkv_bias = bias, .out_bias = bias});
-           },
-       .ffn =
-           [&](int i, const Weights& layer) {
-             return sparse_or_dense(layer / "mlp", c, d.hidden, moe, is_sparse(c, i));
-           }});
+      {[&](int) {
+         return AttentionOptions{
+             .rope = rope, .qk_norm = HeadNormOptions{.eps = eps}, .qkv_bias = bias, .out_bias = bias};
+       },
+       moe, [&](int i) { return is_sparse_by_step(c, i); }});
 }
 
 }  // namespace

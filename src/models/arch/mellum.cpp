@@ -1,6 +1,7 @@
 // Mellum 2: Qwen3's attention with windows and a rotation for each kind of layer, softmax experts. Reference:
 // transformers MellumForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -28,21 +29,15 @@ Decoder build(const Config& c, const Weights& w) {
   const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 0, kMaxPositions, 1024),
                                     [](int) { return false; });
 
-  return pre_norm_decoder(c, w, d, eps,
-                          {.mixer =
-                               [&](int i, const Weights& layer) {
-                                 return Attention(layer / "self_attn", d,
-                                                  {.rope = plan.sliding(i) ? local : full,
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int i) {
+                           return AttentionOptions{.rope = plan.sliding(i) ? local : full,
                                                    .qk_norm = HeadNormOptions{.eps = eps},
                                                    .window = plan.window(i),
                                                    .qkv_bias = bias,
-                                                   .out_bias = bias});
-                               },
-                           .ffn =
-                               [&](int i, const Weights& layer) {
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe,
-                                                        is_sparse(c, i, d.layers));
-                               }});
+                                                   .out_bias = bias};
+                         },
+                         moe, [&](int i) { return is_sparse(c, i, d.layers); }});
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 // Qwen2 sparse decoders: qwen2's attention, small experts and a gated shared one. Reference: transformers
 // Qwen2MoeForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -21,12 +22,6 @@ MoeOptions experts(const Config& c) {
   return moe;
 }
 
-bool is_sparse(const Config& c, int layer) {
-  for (const int dense : c.get<std::vector<int>>("mlp_only_layers", {}))
-    if (dense == layer) return false;
-  return (layer + 1) % c.integer("decoder_sparse_step", 1, kMaxLayers, 1) == 0;
-}
-
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
@@ -38,19 +33,14 @@ Decoder build(const Config& c, const Weights& w) {
       LayerPlan::from(c, d.layers, windows ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0,
                       [&](int i) { return windows && i % 2 == 0 && i < windowed; });
 
-  return pre_norm_decoder(c, w, d, eps,
-                          {.mixer =
-                               [&](int i, const Weights& layer) {
-                                 return Attention(layer / "self_attn", d,
-                                                  {.rope = rope,
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int i) {
+                           return AttentionOptions{.rope = rope,
                                                    .window = plan.window(i),
                                                    .qkv_bias = bias_if(c.get("qkv_bias", true)),
-                                                   .out_bias = Bias::none});
-                               },
-                           .ffn =
-                               [&](int i, const Weights& layer) {
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe, is_sparse(c, i));
-                               }});
+                                                   .out_bias = Bias::none};
+                         },
+                         moe, [&](int i) { return is_sparse_by_step(c, i); }});
 }
 
 }  // namespace

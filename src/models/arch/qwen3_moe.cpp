@@ -1,6 +1,7 @@
 // Qwen3 sparse decoders: qwen3's attention, experts in place of the MLP. Reference: transformers
 // Qwen3MoeForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -19,40 +20,23 @@ MoeOptions experts(const Config& c) {
   return moe;
 }
 
-bool is_sparse(const Config& c, int layer) {
-  for (const int dense : c.get<std::vector<int>>("mlp_only_layers", {}))
-    if (dense == layer) return false;
-  return (layer + 1) % c.integer("decoder_sparse_step", 1, kMaxLayers, 1) == 0;
-}
-
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto moe = experts(c);
-  const bool attention_bias = c.get("attention_bias", false);
+  const Bias bias = bias_if(c.get("attention_bias", false));
   const int window =
       c.get("use_sliding_window", false) ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
   const auto rope = Rope::from(c, d);
-  const auto ffn = [&](int i, const Weights& mlp) {
-    if (is_sparse(c, i)) return Ffn(SparseMoe(mlp, d.hidden, moe));
-    return Ffn(GatedMlp(mlp, d.hidden, c.integer("intermediate_size", 1, kMaxWidth), moe.activation));
-  };
-
-  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
-  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
-    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                      .mixer = Attention(layer / "self_attn", d,
-                                         {.rope = rope,
-                                          .qk_norm = HeadNormOptions{.eps = eps},
-                                          .window = window,
-                                          .qkv_bias = bias_if(attention_bias),
-                                          .out_bias = bias_if(attention_bias)}),
-                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                      .ffn = ffn(i, layer / "mlp")});
-  model.finish(w.rms_norm("model.norm", d.hidden, eps),
-               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
-                         tie_if(c.get("tie_word_embeddings", false))));
-  return model;
+  return sparse_decoder(c, w, d, eps,
+                        {[&](int) {
+                           return AttentionOptions{.rope = rope,
+                                                   .qk_norm = HeadNormOptions{.eps = eps},
+                                                   .window = window,
+                                                   .qkv_bias = bias,
+                                                   .out_bias = bias};
+                         },
+                         moe, [&](int i) { return is_sparse_by_step(c, i); }});
 }
 
 }  // namespace

@@ -68,11 +68,9 @@ class RecurrentBlock {
   /// sigmoid of a matrix per head
   array gate(const array& u, const Linear& bank, const array& bias) const {
     const int tokens = u.shape(0);
-    const array heads = mx::broadcast_to(mx::arange(s_.heads, mx::int32), {tokens, s_.heads});
-    const array parts = mx::reshape(u, {tokens * s_.heads, s_.width / s_.heads});
-    const array ids = mx::reshape(mx::contiguous(heads), {tokens * s_.heads, 1});
-    const array product = kernels::gather_matmul(parts, bank.matrix, ids);
-    const array sum = mx::add(mx::reshape(product, {tokens, s_.heads, s_.width / s_.heads}), bias);
+    const array heads = mx::contiguous(mx::broadcast_to(mx::arange(s_.heads, mx::int32), {tokens, s_.heads}));
+    const array product = bank.gather(mx::reshape(u, {tokens, s_.heads, s_.width / s_.heads}), heads);
+    const array sum = mx::add(product, bias);
     return mx::reshape(kernels::activate(sum, Activation::sigmoid), {tokens, s_.width});
   }
 

@@ -1,6 +1,7 @@
 // Solar Open: Llama's attention, DeepSeek-V3's experts in every layer. Reference: transformers
 // SolarOpenForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -12,15 +13,13 @@ Decoder build(const Config& c, const Weights& w) {
   const auto moe = MoeOptions::grouped(c);
   const auto rope = Rope::from(c, d, {.theta = 1000000.0f});
 
-  return pre_norm_decoder(
-      c, w, d, epsilon(c, "rms_norm_eps", 1e-5f),
-      {.mixer =
-           [&](int, const Weights& layer) {
-             return Attention(
-                 layer / "self_attn", d,
-                 {.rope = rope, .qkv_bias = bias_if(c.get("attention_bias", false)), .out_bias = Bias::none});
-           },
-       .ffn = [&](int, const Weights& layer) { return SparseMoe(layer / "mlp", d.hidden, moe); }});
+  return sparse_decoder(c, w, d, epsilon(c, "rms_norm_eps", 1e-5f),
+                        {[&](int) {
+                           return AttentionOptions{.rope = rope,
+                                                   .qkv_bias = bias_if(c.get("attention_bias", false)),
+                                                   .out_bias = Bias::none};
+                         },
+                         moe});
 }
 
 }  // namespace

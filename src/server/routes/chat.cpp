@@ -48,6 +48,8 @@ class ChatWriter final : public ReplyWriter {
     }
   }
 
+  void timed(size_t, const openai::TimingFigures& figures) override { so_far_ = figures; }
+
   void scores(size_t row, std::vector<openai::TokenScore> scores) override {
     auto& list = answer_.choices[row].logprobs;
     list.insert(list.end(), std::make_move_iterator(scores.begin()), std::make_move_iterator(scores.end()));
@@ -67,13 +69,14 @@ class ChatWriter final : public ReplyWriter {
       send_text(row, {.index = static_cast<int>(row), .content = text});
   }
 
-  void call(size_t row, int index, const ToolCall& call) override {
-    if (!streams_) {
-      answer_.choices[row].calls.push_back(call);
-      return;
-    }
-    send({.index = static_cast<int>(row), .call = &call, .call_index = index});
-    send_text(row, {.index = static_cast<int>(row), .call_index = index, .arguments = &call.arguments});
+  void call_open(size_t row, int index, const ToolCall& call) override {
+    if (streams_) send({.index = static_cast<int>(row), .call = &call, .call_index = index});
+  }
+  void call_arguments(size_t row, int index, const std::string& text) override {
+    if (streams_) send_text(row, {.index = static_cast<int>(row), .call_index = index, .arguments = &text});
+  }
+  void call(size_t row, int, const ToolCall& call) override {
+    if (!streams_) answer_.choices[row].calls.push_back(call);
   }
 
   void end(size_t row, const ReplyEnd& end, const std::vector<Warning>& warnings) override {
@@ -111,6 +114,7 @@ class ChatWriter final : public ReplyWriter {
   void send_text(size_t row, ChatChunk chunk) {
     auto& scores = answer_.choices[row].logprobs;
     if (!scores.empty()) chunk.logprobs = &scores;
+    if (so_far_) chunk.timings = &*so_far_;
     send(chunk);
     scores.clear();
   }
@@ -124,6 +128,7 @@ class ChatWriter final : public ReplyWriter {
   const std::string alias_;
   const std::vector<std::string> ignored_;
   const std::string echo_;
+  std::optional<openai::TimingFigures> so_far_;
   openai::ChatAnswer answer_;
   size_t ended_ = 0;
 };
@@ -140,6 +145,7 @@ void chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   }
   auto identity = service.identity("chatcmpl-");
   ChatOptions options;
+  options.timed = request.timings_per_token && request.stream.stream;
   if (request.reasoning_control) options.end_thought = service.control_of(identity.id, http.key_label);
   auto writer = std::make_unique<ChatWriter>(exchange, std::move(identity), request, service.options(),
                                              request.echo ? request.last_content : std::string());

@@ -6,6 +6,7 @@
 #include "engine/front/prompt.h"
 #include "server/answer_form.h"
 #include "server/generation.h"
+#include "server/infill.h"
 
 namespace mlxcel {
 namespace {
@@ -98,6 +99,8 @@ class CompletionWriter final : public AnswerWriter {
       add_score(row, {std::move(score), true, 0}, false);
   }
 
+  void timed(size_t, const openai::TimingFigures& figures) override { so_far_ = figures; }
+
   void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
     show_prompt(row);
     auto& choice = answer_.choices[row];
@@ -167,8 +170,8 @@ class CompletionWriter final : public AnswerWriter {
 
   void flush(size_t row) {
     auto& choice = answer_.choices[row];
-    exchange_->write(
-        sse_event(openai::print_completion_chunk(answer_.identity, choice, request_.stream.include_usage)));
+    exchange_->write(sse_event(openai::print_completion_chunk(
+        answer_.identity, choice, request_.stream.include_usage, so_far_ ? &*so_far_ : nullptr)));
     choice.text.clear();
     choice.logprobs.clear();
   }
@@ -180,6 +183,7 @@ class CompletionWriter final : public AnswerWriter {
   const int ping_seconds_;
   std::vector<size_t> length_;  // characters of each choice so far
   openai::CompletionAnswer answer_;
+  std::optional<openai::TimingFigures> so_far_;
   std::vector<bool> prompt_pending_;
   size_t ended_ = 0;
   bool double_bos_ = false;
@@ -204,9 +208,17 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
 
   Generation::Plan plan;
   plan.stops = service.stops(request.sampling);
+  plan.timed = request.timings_per_token && request.stream.stream;
   std::vector<Prepared> prompts;
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     prompts.push_back(prepare(*engine, request.prompts[p]));
+    if (request.suffix) {
+      if (!can_infill(*engine->tokenizer()))
+        fail_param("suffix", "suffix: this model's vocabulary has no fill-in-the-middle tokens");
+      if (row.prompt_logprobs) fail_param("suffix", "suffix: not together with echo and logprobs");
+      prompts.back().tokens = infill_tokens(*engine->tokenizer(), prompts.back().text, *request.suffix,
+                                            service.options().suffix_first);
+    }
     Request one = row;
     one.prompt = prompts.back().tokens;
     fit_window(one, engine->context(), request.prompt_paths[p]);

@@ -13,10 +13,11 @@ void health(Service& service, const std::shared_ptr<Exchange>& exchange) {
     case Service::State::stopped:
       refuse(503, "unavailable_error", "Engine stopped");
     case Service::State::ready:
+    case Service::State::sleeping:
       break;
   }
-  const auto engine = service.engine();
-  if (!engine || engine->failure()) refuse(503, "unavailable_error", "Engine stopped");
+  const bool alone = service.state() == Service::State::ready && !service.pool();
+  if (alone && (!service.engine() || service.failed())) refuse(503, "unavailable_error", "Engine stopped");
   HttpResponse out;
   out.body = R"({"status":"ok"})";
   exchange->respond(std::move(out));

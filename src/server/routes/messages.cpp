@@ -35,18 +35,17 @@ class MessageWriter final : public ReplyWriter {
   void thought(size_t, const std::string& text) override { add(Block::Kind::thinking, text); }
   void content(size_t, const std::string& text) override { add(Block::Kind::text, text); }
 
-  void call(size_t, int, const ToolCall& call) override {
+  void call_open(size_t, int, const ToolCall& call) override {
     close_block();
-    Block block;
-    block.kind = Block::Kind::tool_use;
-    block.call = call;
-    if (streams_) {
-      Block empty = block;
-      empty.call.arguments.clear();
-      exchange_->write(event_block_start(index_, empty) + anthropic::event_input(index_, call.arguments));
-    }
-    message_.blocks.push_back(std::move(block));
+    message_.blocks.push_back({Block::Kind::tool_use, "", call});
     open_ = true;
+    if (streams_) exchange_->write(event_block_start(index_, message_.blocks.back()));
+  }
+  void call_arguments(size_t, int, const std::string& text) override {
+    if (streams_) exchange_->write(anthropic::event_input(index_, text));
+  }
+  void call(size_t, int, const ToolCall& call) override {
+    message_.blocks.back().call = call;
     close_block();
   }
 

@@ -6,6 +6,7 @@
 #include "api/llama/completion.h"
 #include "api/openai/chat.h"
 #include "server/chat_job.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -17,19 +18,19 @@ HttpResponse json(std::string body) {
 }
 
 void tokenize(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const auto request = llama::parse_tokenize(exchange->request().body, engine->info().vocab_size);
+  const auto vocabulary = service.vocabulary();
+  const auto request = llama::parse_tokenize(exchange->request().body, vocabulary.size);
   const auto tokens =
-      llama::encode_mixed(*engine->tokenizer(), request.content, request.add_special, request.parse_special);
-  exchange->respond(json(llama::print_tokens(*engine->tokenizer(), tokens, request.with_pieces)));
+      llama::encode_mixed(*vocabulary.tokenizer, request.content, request.add_special, request.parse_special);
+  exchange->respond(json(llama::print_tokens(*vocabulary.tokenizer, tokens, request.with_pieces)));
 }
 
 void detokenize(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const auto tokens = llama::parse_detokenize(exchange->request().body, engine->info().vocab_size);
+  const auto vocabulary = service.vocabulary();
+  const auto tokens = llama::parse_detokenize(exchange->request().body, vocabulary.size);
   JsonWriter out;
   out.begin_object()
-      .field("content", engine->tokenizer()->decode(tokens, /*skip_special=*/false))
+      .field("content", vocabulary.tokenizer->decode(tokens, /*skip_special=*/false))
       .end_object();
   exchange->respond(json(out.take()));
 }
@@ -50,6 +51,10 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const auto engine = service.engine();
   JsonWriter out;
   out.begin_object();
+  if (const ModelPool* pool = service.pool()) {
+    out.field("role", "router").field("max_instances", pool->options().max_loaded);
+    out.field("models_autoload", pool->options().autoload);
+  }
   if (engine) {
     const ModelInfo& info = engine->info();
     const Tokenizer* tokenizer = engine->tokenizer().get();
@@ -101,7 +106,8 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
       .key("ui_settings")
       .begin_object()
       .end_object();
-  out.field("build_info", std::string("mlxcel ") + MLXCEL_VERSION).field("is_sleeping", false);
+  out.field("build_info", std::string("mlxcel ") + MLXCEL_VERSION)
+      .field("is_sleeping", service.state() == Service::State::sleeping);
   out.field("cors_proxy_enabled", false).key("speculative").null();
   out.field("device", options.device).end_object();
   exchange->respond(json(out.take()));
@@ -110,7 +116,8 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
   if (!service.options().slots)
     refuse(501, "not_supported_error", "slots are not shown; start the server without --no-slots");
-  const auto engine = service.engine_or_refuse();
+  const auto engine = service.state() == Service::State::sleeping ? nullptr : service.engine_or_refuse();
+  const auto window = service.entry().n_ctx;
   const auto all = service.slots().all();
   const bool full = std::all_of(all.begin(), all.end(), [](const auto& slot) { return slot.busy; });
   if (full && exchange->request().query.find("fail_on_no_slot=1") != std::string::npos) {
@@ -122,7 +129,7 @@ void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
     const SlotState& slot = all[i];
     out.begin_object().field("id", i).field("id_task",
                                             slot.busy ? static_cast<int64_t>(slot.task) : int64_t{-1});
-    out.field("n_ctx", engine->context()).field("speculative", false).field("is_processing", slot.busy);
+    out.field("n_ctx", window).field("speculative", false).field("is_processing", slot.busy);
     if (slot.busy) {
       out.field("n_prompt_tokens", slot.prompt_tokens)
           .field("n_prompt_tokens_processed", slot.prompt_tokens - slot.cached_tokens);
@@ -131,7 +138,7 @@ void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
       settings.sampling = slot.params;
       settings.seed = slot.params.seed.value_or(UINT32_MAX);
       settings.n_predict = slot.max_tokens;
-      settings.kv_mode = engine->kv_label();
+      if (engine) settings.kv_mode = engine->kv_label();
       llama::print_settings(out, settings);
       out.key("next_token")
           .begin_array()
@@ -149,8 +156,8 @@ void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
 }
 
 void cache_stats(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const EngineStats s = engine->stats();
+  const auto engine = service.state() == Service::State::sleeping ? nullptr : service.engine_or_refuse();
+  const EngineStats s = engine ? engine->stats() : EngineStats();
   JsonWriter out;
   out.begin_object()
       .field("enabled", service.options().prompt_cache)
@@ -160,7 +167,7 @@ void cache_stats(Service& service, const std::shared_ptr<Exchange>& exchange) {
       .field("hits", s.cache_hits)
       .field("misses", s.cache_misses);
   out.field("tokens_reused", s.cache_tokens_reused).field("evictions", s.cache_evictions);
-  out.field("kv_cache_mode_effective", engine->kv_label())
+  out.field("kv_cache_mode_effective", engine ? engine->kv_label() : std::string())
       .field("disk_hits", s.disk_hits)
       .field("disk_misses", s.disk_misses);
   out.field("disk_corrupt", s.disk_corrupt)
@@ -252,14 +259,6 @@ void add_native_routes(Router& router) {
     refuse_route(router, "POST", path, 501, "not_implemented", "no audio model is loaded");
   }
   refuse_route(router, "GET", "/v1/realtime", 501, "not_implemented", "no voice model is loaded");
-  for (const char* path : {"/models/load", "/models/unload", "/models"}) {
-    refuse_route(router, "POST", path, 501, "not_supported_error",
-                 "this server keeps the one model it was started with");
-  }
-  refuse_route(router, "GET", "/models/sse", 501, "not_supported_error",
-               "this server keeps the one model it was started with");
-  refuse_route(router, "DELETE", "/models", 501, "not_supported_error",
-               "this server keeps the one model it was started with");
   refuse_route(router, "GET", "/router/stats", 501, "not_supported_error",
                "this server is not the front of a cluster");
 }

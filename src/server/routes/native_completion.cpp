@@ -2,11 +2,11 @@
 #include "api/llama/completion.h"
 
 #include <algorithm>
-#include <array>
 
 #include "api/sse.h"
 #include "server/answer_form.h"
 #include "server/generation.h"
+#include "server/infill.h"
 
 namespace mlxcel {
 namespace {
@@ -159,50 +159,12 @@ class NativeWriter final : public AnswerWriter {
   std::vector<TimePoint> first_;
 };
 
-/// The tokens that frame a gap, as the families name them.
-std::optional<TokenId> fim_token(const Tokenizer& tokenizer, int which) {
-  static constexpr std::array<std::array<const char*, 8>, 3> kNames = {{
-      {"<|fim_prefix|>", "<fim_prefix>", "<fim-prefix>", "<｜fim▁begin｜>", "▁<PRE>", "<PRE>", "[PREFIX]",
-       "<|code_prefix|>"},
-      {"<|fim_suffix|>", "<fim_suffix>", "<fim-suffix>", "<｜fim▁hole｜>", "▁<SUF>", "<SUF>", "[SUFFIX]",
-       "<|code_suffix|>"},
-      {"<|fim_middle|>", "<fim_middle>", "<fim-middle>", "<｜fim▁end｜>", "▁<MID>", "<MID>", "[MIDDLE]",
-       "<|code_middle|>"},
-  }};
-  for (const char* name : kNames[static_cast<size_t>(which)]) {
-    if (const auto id = tokenizer.token_id(name)) return id;
-  }
-  return std::nullopt;
-}
-
-std::vector<TokenId> infill_prompt(const Tokenizer& tokenizer, const CompletionRequest& request) {
-  std::array<TokenId, 3> marks{};
-  for (int i = 0; i < 3; ++i) {
-    const auto id = fim_token(tokenizer, i);
-    if (!id)
-      refuse(501, "not_supported_error", "infill: this model's vocabulary has no fill-in-the-middle tokens");
-    marks[static_cast<size_t>(i)] = *id;
-    const std::string text = tokenizer.token_text(*id);
-    for (const auto* part : {&request.prefix, &request.suffix, &request.infill_prompt}) {
-      if (part->find(text) != std::string::npos)
-        fail_param("input_prefix", "infill: the text contains the mark {}", text);
-    }
-  }
+std::vector<TokenId> infill_prompt(const Tokenizer& tokenizer, const CompletionRequest& request,
+                                   bool suffix_first) {
   std::string before;
   for (const auto& [name, text] : request.extra) before += "# " + name + "\n" + text + "\n";
   before += request.prefix + request.infill_prompt;
-  std::vector<TokenId> out;
-  if (tokenizer.adds_bos() && tokenizer.bos()) out.push_back(*tokenizer.bos());
-  auto add = [&](const std::string& text) {
-    const auto ids = tokenizer.encode(text, false, false);
-    out.insert(out.end(), ids.begin(), ids.end());
-  };
-  out.push_back(marks[0]);
-  add(before);
-  out.push_back(marks[1]);
-  add(request.suffix);
-  out.push_back(marks[2]);
-  return out;
+  return infill_tokens(tokenizer, before, request.suffix, suffix_first);
 }
 
 void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, bool infill) {
@@ -218,7 +180,7 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   for (const auto& [text, bias] : request.text_bias) {
     for (const TokenId id : tokenizer.encode(text, false, true)) row.sampling.logit_bias[id] = bias;
   }
-  row.max_tokens = request.max_tokens_given ? request.max_tokens : service.options().predict;
+  row.max_tokens = request.max_tokens_given ? request.max_tokens : service.live()->predict;
   row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = http.route;
   row.grammar = form_grammar(*engine, request.form);
@@ -230,7 +192,7 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     Request one = row;
     if (infill) {
-      one.prompt = infill_prompt(tokenizer, request);
+      one.prompt = infill_prompt(tokenizer, request, service.options().suffix_first);
       texts.push_back(tokenizer.decode(one.prompt, false));
     } else {
       one.prompt = llama::encode_mixed(tokenizer, request.prompts[p], true, true);

@@ -3,6 +3,8 @@
 
 #include "api/ollama/ollama.h"
 #include "server/chat_job.h"
+#include "server/infill.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -115,9 +117,11 @@ class OllamaWriter final : public ReplyWriter {
   std::vector<openai::TokenScore> scores_;
 };
 
-/// No prompt: the model is loaded already, and stays.
-void answer_empty(const std::shared_ptr<Exchange>& exchange, const ollama::Request& request, bool chat) {
-  if (request.keep_alive && *request.keep_alive == 0) {
+/// No prompt: the model is there already, and stays as long as it is told to.
+void answer_empty(Service& service, const std::shared_ptr<Exchange>& exchange, const ollama::Request& request,
+                  bool chat) {
+  const bool leaves = request.keep_alive && *request.keep_alive == 0;
+  if (leaves && !service.home()) {
     fail_param("keep_alive", "keep_alive: 0: this server keeps the one model it was started with");
   }
   ollama::Figures figures;
@@ -125,7 +129,7 @@ void answer_empty(const std::shared_ptr<Exchange>& exchange, const ollama::Reque
   line.model = request.model;
   line.created_at = ollama::rfc3339(unix_nanoseconds());
   line.chat = chat;
-  line.done_reason = "load";
+  line.done_reason = leaves ? "unload" : "load";
   line.figures = &figures;
   HttpResponse out;
   if (request.stream) out.content_type = "application/x-ndjson";
@@ -142,8 +146,8 @@ void check_request(const Service& service, const Engine& engine, const ollama::R
     fail_param("options.num_ctx", "options.num_ctx: {} exceeds the window of {} tokens that each slot has",
                request.num_ctx, engine.context());
   }
-  if (request.suffix) {
-    fail_param("suffix", "suffix: not supported yet");
+  if (request.suffix && !can_infill(*engine.tokenizer())) {
+    fail_param("suffix", "suffix: this model's vocabulary has no fill-in-the-middle tokens");
   }
 }
 
@@ -154,9 +158,17 @@ void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, boo
   const auto& body = exchange->request().body;
   auto request = chat ? ollama::parse_chat(body, bounds) : ollama::parse_generate(body, bounds);
   check_request(service, *engine, request);
-  if (request.empty) return answer_empty(exchange, request, chat);
+  if (request.keep_alive && service.home())
+    service.home()->keep_alive(service.options().model_id, *request.keep_alive);
+  if (request.empty) return answer_empty(service, exchange, request, chat);
   ChatPrompt prompt;
-  if (!chat && (request.raw || !service.chat_template())) {
+  if (request.suffix) {
+    const auto& tokenizer = *engine->tokenizer();
+    prompt.prompt.tokens =
+        infill_tokens(tokenizer, request.prompt, *request.suffix, service.options().suffix_first);
+    prompt.format = reply_format("");
+    request.reasoning_format = "none";
+  } else if (!chat && (request.raw || !service.chat_template())) {
     prompt.prompt = prepare_raw(*engine->tokenizer(), request.prompt);
     prompt.format = reply_format("");
     if (request.raw) request.reasoning_format = "none";

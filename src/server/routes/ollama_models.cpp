@@ -1,16 +1,19 @@
-// Ollama's lists of models: GET /api/tags, /api/ps, /api/version, POST /api/show; routes that are not served
-// say so.
+// Ollama's models: GET /api/tags, /api/ps, /api/version, POST /api/show, /api/pull, DELETE /api/delete;
+// routes that are not served say so.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
+#include <set>
 
 #include "api/json_node.h"
 #include "api/json_writer.h"
 #include "api/ollama/ollama.h"
 #include "hub/store.h"
 #include "server/access.h"
-#include "server/router.h"
+#include "server/downloads.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -32,7 +35,7 @@ int64_t modified_seconds(const std::filesystem::path& path, int64_t otherwise) {
   return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
 }
 
-ollama::ModelDetails served(Service& service) {
+ollama::ModelDetails served(const Service& service) {
   const auto entry = service.entry();
   ollama::ModelDetails out;
   out.name = entry.id;
@@ -57,17 +60,29 @@ HttpResponse json(std::string body) {
   return out;
 }
 
+/// What is served here: one model, or a router's.
+std::vector<ollama::ModelDetails> all_served(const Service& service, bool loaded_only) {
+  std::vector<ollama::ModelDetails> out;
+  const ModelPool* pool = service.pool();
+  if (!pool) {
+    if (!loaded_only || service.engine()) out.push_back(served(service));
+    return out;
+  }
+  for (const auto& model : pool->models()) {
+    if (!loaded_only || model.status == "loaded") out.push_back(served(*model.service));
+  }
+  return out;
+}
+
 void tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  std::vector<ollama::ModelDetails> models;
-  const auto own = served(service);
-  models.push_back(own);
+  auto models = all_served(service, false);
+  std::set<std::string> names;
+  for (const auto& model : models) names.insert(model.name);
   std::error_code error;
-  const auto root = service.options().store_root.empty()
-                        ? store_root()
-                        : std::filesystem::path(service.options().store_root);
+  const auto root = service.store();
   if (std::filesystem::is_directory(root, error)) {
     for (const auto& stored : list_models(root)) {
-      if (service.serves(stored.reference)) continue;
+      if (service.serves(stored.reference) || names.contains(stored.reference)) continue;
       ollama::ModelDetails one;
       one.name = stored.reference;
       one.format = stored.path.extension() == ".gguf" ? "gguf" : "safetensors";
@@ -81,16 +96,95 @@ void tags(Service& service, const std::shared_ptr<Exchange>& exchange) {
   exchange->respond(json(ollama::print_tags(models)));
 }
 
-void show(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto body = JsonNode::parse_request(exchange->request().body);
+std::string named(const JsonNode& body) {
   auto name = body.string("model");
   if (!name) name = body.string("name");
   if (!name || name->empty()) fail_param("model", "model is required");
+  return ollama::plain_model_name(*name);
+}
+
+std::string pull_line(const Downloads::News& news) {
+  JsonWriter out;
+  out.begin_object();
+  if (!news.error.empty()) {
+    out.field("error", news.error);
+  } else if (news.file.empty()) {
+    out.field("status", news.status);
+  } else {
+    const std::string digest = "sha256:" + hex(sha256(news.file));
+    out.field("status", "pulling " + digest.substr(7, 12)).field("digest", digest).field("total", news.total);
+    if (news.done > 0) out.field("completed", news.done);
+  }
+  out.end_object();
+  return out.take();
+}
+
+void pull(const Router& router, Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto body = JsonNode::parse_request(exchange->request().body);
+  const std::string name = named(body);
+  if (body.boolean("insecure").value_or(false))
+    fail_param("insecure", "insecure: models are fetched with their checksums only");
+  const bool streams = body.boolean("stream").value_or(true);
+  body.string("name");
+  const auto ignored = body.unknown();
+  const auto begun = std::make_shared<bool>(false);  // on the exchange's executor
+  auto open = [exchange, streams, ignored, begun] {
+    if (*begun || !streams) return;
+    *begun = true;
+    HttpResponse head;
+    head.content_type = "application/x-ndjson";
+    add_ignored_fields(head, ignored);
+    exchange->open_stream(std::move(head), /*ping_seconds=*/-1);
+  };
+  service.downloads().start(
+      service.store(), name, [exchange, streams, open, &service, &router](const Downloads::News& news) {
+        if (news.last && news.error.empty() && service.pool()) service.pool()->rescan();
+        exchange->post([exchange, streams, open, news, &router] {
+          if (streams) {
+            open();
+            if (!exchange->streaming()) return;
+            exchange->write(pull_line(news) + "\n");
+            if (news.last) exchange->close_stream();
+          } else if (news.last && !exchange->answered()) {
+            if (news.error.empty()) return exchange->respond(json(R"({"status":"success"})"));
+            exchange->respond(
+                router.error_response({500, "server_error", news.error, std::nullopt}, exchange->request()));
+          }
+        });
+      });
+}
+
+void erase(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto body = JsonNode::parse_request(exchange->request().body);
+  const std::string name = named(body);
+  if (ModelPool* pool = service.pool()) {
+    for (const auto& model : pool->models()) {
+      if (model.id != name) continue;
+      if (!model.removable)
+        refuse(400, "invalid_request_error", "model \"{}\" does not lie in the store", name);
+      if (model.status != "unloaded") pool->unload(name);
+    }
+  } else if (service.serves(name)) {
+    refuse(400, "invalid_request_error", "model \"{}\" is being served", name.substr(0, 200));
+  }
+  const auto stored = list_models(service.store());
+  const bool here =
+      std::any_of(stored.begin(), stored.end(), [&](const auto& m) { return m.reference == name; });
+  if (!here) refuse(404, "not_found_error", "model \"{}\" not found", name.substr(0, 200));
+  remove_model(parse_repository(name), service.store());
+  if (ModelPool* pool = service.pool()) pool->rescan();
+  HttpResponse out;
+  exchange->respond(std::move(out));
+}
+
+void show(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto body = JsonNode::parse_request(exchange->request().body);
+  const std::string name = named(body);
   body.boolean("verbose");
   const auto engine = service.engine_or_refuse();
-  if (!service.serves(ollama::plain_model_name(*name))) {
+  if (!service.serves(name)) {
     refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first",
-                 name->substr(0, 200));
+                 name.substr(0, 200));
   }
   const ModelInfo& info = engine->info();
   ollama::ShownModel out;
@@ -128,10 +222,12 @@ void add_ollama_model_routes(Router& router) {
   Service& service = router.service();
   router.add("GET", "/api/tags", [&service](const auto& exchange) { tags(service, exchange); });
   router.add("GET", "/api/ps", [&service](const auto& exchange) {
-    std::vector<ollama::ModelDetails> loaded;
-    if (service.engine()) loaded.push_back(served(service));
+    const auto loaded = all_served(service, true);
     exchange->respond(json(ollama::print_ps(loaded)));
   });
+  router.add("POST", "/api/pull",
+             [&router, &service](const auto& exchange) { pull(router, service, exchange); });
+  router.add("DELETE", "/api/delete", [&service](const auto& exchange) { erase(service, exchange); });
   router.add("POST", "/api/show", [&service](const auto& exchange) { show(service, exchange); });
   router.add("GET", "/api/version", [](const auto& exchange) {
     JsonWriter out;
@@ -139,8 +235,7 @@ void add_ollama_model_routes(Router& router) {
     exchange->respond(json(out.take()));
   });
   for (const auto& [method, path] :
-       {std::pair("POST", "/api/pull"), std::pair("DELETE", "/api/delete"), std::pair("POST", "/api/push"),
-        std::pair("POST", "/api/create"), std::pair("POST", "/api/copy"),
+       {std::pair("POST", "/api/push"), std::pair("POST", "/api/create"), std::pair("POST", "/api/copy"),
         std::pair("POST", "/api/blobs/{digest}")}) {
     router.add(method, path,
                [](const auto&) { refuse(501, "not_supported_error", "not supported by mlxcel"); });

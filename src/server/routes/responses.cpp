@@ -13,6 +13,16 @@ using openai::OutputItem;
 using openai::ResponseRequest;
 using Kind = OutputItem::Kind;
 
+/// The one string of a custom tool; its arguments as they are where they were cut.
+std::string custom_input(const std::string& arguments) {
+  try {
+    const auto input = JsonNode::parse(arguments).find("input");
+    if (input && input->kind() == JsonKind::string) return input->string();
+  } catch (const Error&) {
+  }
+  return arguments;
+}
+
 class ResponseWriter final : public ReplyWriter {
  public:
   ResponseWriter(std::shared_ptr<Exchange> exchange, Service& service, const ResponseRequest& request,
@@ -70,7 +80,7 @@ class ResponseWriter final : public ReplyWriter {
     pending_.clear();
   }
 
-  void call(size_t, int, const ToolCall& call) override {
+  void call_open(size_t, int, const ToolCall& call) override {
     close();
     const auto& custom = request_.custom_tools;
     const bool is_custom = std::find(custom.begin(), custom.end(), call.name) != custom.end();
@@ -78,23 +88,35 @@ class ResponseWriter final : public ReplyWriter {
     item.kind = is_custom ? Kind::custom_tool_call : Kind::function_call;
     item.id = random_id(is_custom ? "ctc_" : "fc_");
     item.call = call;
-    if (is_custom) {
-      const auto input = JsonNode::parse(call.arguments).find("input");
-      item.input = input && input->kind() == JsonKind::string ? input->string() : call.arguments;
+    response_.output.push_back(std::move(item));
+    if (request_.stream) write(events_.item_added(last(), response_.output.back()));
+  }
+
+  void call_arguments(size_t, int, const std::string& text) override {
+    OutputItem& item = response_.output.back();
+    item.call.arguments += text;
+    // A custom tool's input is a string inside them, known once they are whole.
+    if (request_.stream && item.kind == Kind::function_call)
+      write(events_.piece("response.function_call_arguments.delta", "delta", last(), item, text, false));
+  }
+
+  void call(size_t, int, const ToolCall& call) override {
+    OutputItem& item = response_.output.back();
+    item.call = call;
+    if (item.kind == Kind::custom_tool_call) {
+      item.input = custom_input(call.arguments);
+      if (request_.stream) {
+        write(
+            events_.piece("response.custom_tool_call_input.delta", "delta", last(), item, item.input, false));
+        write(
+            events_.piece("response.custom_tool_call_input.done", "input", last(), item, item.input, false));
+      }
+    } else if (request_.stream) {
+      write(events_.piece("response.function_call_arguments.done", "arguments", last(), item, call.arguments,
+                          false));
     }
-    response_.output.push_back(item);
-    if (request_.stream) {
-      const char* delta =
-          is_custom ? "response.custom_tool_call_input.delta" : "response.function_call_arguments.delta";
-      const char* done =
-          is_custom ? "response.custom_tool_call_input.done" : "response.function_call_arguments.done";
-      const std::string& text = is_custom ? item.input : call.arguments;
-      write(events_.item_added(last(), item));
-      write(events_.piece(delta, "delta", last(), item, text, false));
-      write(events_.piece(done, is_custom ? "input" : "arguments", last(), item, text, false));
-    }
-    response_.output.back().done = true;
-    if (request_.stream) write(events_.item_done(last(), response_.output.back()));
+    item.done = true;
+    if (request_.stream) write(events_.item_done(last(), item));
   }
 
   void end(size_t, const ReplyEnd& end, const std::vector<Warning>& warnings) override {

@@ -4,6 +4,7 @@
 
 #include "api/json_node.h"
 #include "api/json_writer.h"
+#include "server/query.h"
 #include "server/router.h"
 
 namespace mlxcel {
@@ -11,39 +12,8 @@ namespace {
 
 constexpr size_t kMostIds = 256;
 
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  return c >= 'A' && c <= 'F' ? c - 'A' + 10 : -1;
-}
-
-/// A parameter of the query, decoded.
-std::optional<std::string> parameter(const HttpRequest& request, std::string_view name) {
-  std::string_view query = request.query;
-  while (!query.empty()) {
-    const auto pair = query.substr(0, query.find('&'));
-    query.remove_prefix(std::min(query.size(), pair.size() + 1));
-    const size_t equals = pair.find('=');
-    if (pair.substr(0, equals) != name || equals == std::string_view::npos) continue;
-    std::string out;
-    const auto raw = pair.substr(equals + 1);
-    for (size_t i = 0; i < raw.size(); ++i) {
-      const bool escape =
-          raw[i] == '%' && i + 2 < raw.size() && hex_digit(raw[i + 1]) >= 0 && hex_digit(raw[i + 2]) >= 0;
-      if (escape) {
-        out += static_cast<char>(hex_digit(raw[i + 1]) * 16 + hex_digit(raw[i + 2]));
-        i += 2;
-      } else {
-        out += raw[i] == '+' ? ' ' : raw[i];
-      }
-    }
-    return out;
-  }
-  return std::nullopt;
-}
-
 std::shared_ptr<StreamLog> wanted(Service& service, const HttpRequest& request) {
-  const auto id = parameter(request, "conv_id");
+  const auto id = query_parameter(request, "conv_id");
   if (!id || id->empty()) fail_param("conv_id", "conv_id: expected the id of a conversation");
   auto log = service.streams().find(*id, request.key_label);
   if (!log) refuse_param(404, "not_found_error", "conv_id", "no stream {} is kept", id->substr(0, 80));
@@ -54,7 +24,7 @@ void follow(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
   const auto log = wanted(service, request);
   size_t from = 0;
-  if (const auto text = parameter(request, "from")) {
+  if (const auto text = query_parameter(request, "from")) {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), from);
     if (error != std::errc() || end != text->data() + text->size())
       fail_param("from", "from: expected a number of bytes");

@@ -1,4 +1,5 @@
 #include "text/grammar/grammar.h"
+#include "text/grammar/call_or_form.h"
 
 #include <gtest/gtest.h>
 
@@ -267,6 +268,32 @@ TEST_F(GrammarTest, H23ForcedCallsKeepToolAndArgumentsTogether) {
       obeys(*grammars_.compile(tool_call_constraint(tools, frame, true, "tools")), weather + "\n" + stop));
   const auto named = grammars_.compile(tool_call_constraint(std::span(tools).last(1), frame, false, "tools"));
   EXPECT_FALSE(obeys(*named, weather));
+}
+
+TEST_F(GrammarTest, ACallOrTextInTheForm) {
+  const ToolForm tools[] = {{"stop", ""}};
+  const ToolFrame frame{"<call>{\"name\": \"", "\", \"arguments\": ", "}</call>", "\n"};
+  const std::string stop = R"(<call>{"name": "stop", "arguments": {}}</call>)";
+  auto either = [&](const Constraint& form) {
+    return grammars_.compile(call_or_form_constraint(tools, frame, false, form, "tools"));
+  };
+  const auto schema = either(
+      {.kind = Kind::json_schema,
+       .text =
+           R"({"type":"object","properties":{"a":{"type":"integer"}},"required":["a"],"additionalProperties":false})"});
+  EXPECT_TRUE(obeys(*schema, stop));
+  EXPECT_TRUE(obeys(*schema, R"({"a": 12})"));
+  EXPECT_FALSE(obeys(*schema, R"({"b": 12})"));
+  EXPECT_FALSE(obeys(*schema, "Sure."));
+  EXPECT_FALSE(obeys(*schema, R"(<call>{"name": "other", "arguments": {}}</call>)"));
+  const auto object = either({});
+  EXPECT_TRUE(obeys(*object, R"({"b": [1]})"));
+  EXPECT_FALSE(obeys(*object, "[1]"));
+  const auto pattern = either({.kind = Kind::regex, .text = "a/b\\d+"});
+  EXPECT_TRUE(obeys(*pattern, "a/b12"));
+  EXPECT_TRUE(obeys(*pattern, stop));
+  EXPECT_FALSE(obeys(*pattern, "a/b"));
+  EXPECT_THROW(either({.kind = Kind::lark, .text = "start: \"a\""}), Error);
 }
 
 TEST_F(GrammarTest, MatchersShareNothing) {  // H7

@@ -4,6 +4,7 @@
 #include <random>
 
 #include "text/reply/call_cursor.h"
+#include "text/reply/call_probe.h"
 
 namespace mlxcel {
 namespace {
@@ -73,19 +74,117 @@ void CallSplitter::content(std::string_view text, std::vector<ReplyPiece>& out) 
   blanks_ = rest.substr(end);
 }
 
+/// A format's own id is kept, once.
+std::string CallSplitter::usable_id(const std::string& wanted) {
+  const bool usable =
+      !wanted.empty() && wanted.size() <= 64 && std::find(ids_.begin(), ids_.end(), wanted) == ids_.end();
+  ids_.push_back(usable ? wanted : fresh_id(id_prefix_));
+  return ids_.back();
+}
+
+void CallSplitter::begin_call(ToolCall head) {
+  open_.emplace();
+  open_->head = std::move(head);
+  open_->head.arguments.clear();
+}
+
+void CallSplitter::feed_call(std::string_view arguments, std::vector<ReplyPiece>& out) {
+  if (!open_) return;
+  std::string text = open_->json.feed(arguments);
+  if (text.empty()) return;
+  if (!open_->begun) {
+    open_->begun = true;
+    open_->index = calls_++;
+    open_->head.id = usable_id(open_->head.id);
+    blanks_.clear();
+    after_call_ = true;
+    ReplyPiece head;
+    head.kind = ReplyPiece::Kind::call_open;
+    head.index = open_->index;
+    head.call = open_->head;
+    out.push_back(std::move(head));
+  }
+  open_->head.arguments += text;
+  if (!out.empty() && out.back().kind == ReplyPiece::Kind::arguments && out.back().index == open_->index) {
+    out.back().text += text;
+    return;
+  }
+  ReplyPiece piece;
+  piece.kind = ReplyPiece::Kind::arguments;
+  piece.index = open_->index;
+  piece.text = std::move(text);
+  out.push_back(std::move(piece));
+}
+
+bool CallSplitter::abandon_call(bool cut, std::vector<ReplyPiece>& out) {
+  const bool begun = open_ && open_->begun;
+  if (begun) {
+    ToolCall call = open_->head;
+    if (!cut) call.arguments += open_->json.closers();
+    unparsed_ = unparsed_ || !cut;
+    add_call(std::move(call), out);
+  }
+  open_.reset();
+  return begun;
+}
+
 void CallSplitter::add_call(ToolCall call, std::vector<ReplyPiece>& out) {
   blanks_.clear();
   after_call_ = true;
   ReplyPiece piece;
+  std::string rest = call.arguments;
+  if (open_ && open_->begun) {
+    call.id = open_->head.id;
+    call.name = open_->head.name;
+    piece.index = open_->index;
+    const std::string& said = open_->head.arguments;
+    if (call.arguments.starts_with(said)) {
+      rest = call.arguments.substr(said.size());
+    } else {
+      // What was said cannot be taken back: it is closed, and the answer says so.
+      unparsed_ = true;
+      rest = open_->json.closers();
+      call.arguments = said + rest;
+    }
+  } else {
+    call.id = usable_id(call.id);
+    piece.index = calls_++;
+    piece.kind = ReplyPiece::Kind::call_open;
+    piece.call = call;
+    piece.call.arguments.clear();
+    out.push_back(piece);
+  }
+  open_.reset();
+  if (!rest.empty()) {
+    piece.kind = ReplyPiece::Kind::arguments;
+    piece.call = {};
+    piece.text = std::move(rest);
+    out.push_back(piece);
+    piece.text.clear();
+  }
   piece.kind = ReplyPiece::Kind::call;
-  piece.index = calls_++;
-  // A format's own id is kept, once.
-  const bool usable =
-      !call.id.empty() && call.id.size() <= 64 && std::find(ids_.begin(), ids_.end(), call.id) == ids_.end();
-  if (!usable) call.id = fresh_id(id_prefix_);
-  ids_.push_back(call.id);
   piece.call = std::move(call);
   out.push_back(std::move(piece));
+}
+
+/// The call that is being read, as far as it can be told: the same whatever pieces the text came in.
+void CallSplitter::look_ahead(const CallFrame& frame, std::vector<ReplyPiece>& out) {
+  if (!open_ && probing_) {
+    CallProbe probe = probe_call(buffer_, resume_, frame, *tools_);
+    if (probe.status == CallProbe::Status::none) probing_ = false;
+    if (probe.status == CallProbe::Status::found) {
+      probing_ = false;
+      const auto before = std::string_view(buffer_).substr(0, probe.begun);
+      const CallScan scan = frame.scan(before, frame, {*tools_, false, false});
+      if (scan.status == CallScan::Status::need_more && scan.calls.size() == emitted_) {
+        begin_call(std::move(probe.head));
+        fed_ = probe.arguments;
+      }
+    }
+  }
+  if (!open_) return;
+  feed_call(std::string_view(buffer_).substr(fed_), out);
+  fed_ = buffer_.size();
 }
 
 /// The earliest mark in the buffer; `which` counts frames first, then silent ones, then the frames' ends.
@@ -124,17 +223,27 @@ bool CallSplitter::find_mark(size_t& at, int& which) const {
 
 bool CallSplitter::scan(std::vector<ReplyPiece>& out, bool last, bool whole) {
   const CallFrame& frame = frames_[static_cast<size_t>(frame_)];
+  look_ahead(frame, out);
   if (!last && scanned_ > 0 && !may_decide(frame, buffer_, scanned_)) {
     scanned_ = buffer_.size();
     return false;
   }
   scanned_ = buffer_.size();
   CallScan scan = frame.scan(buffer_, frame, {*tools_, last, whole});
-  for (; emitted_ < scan.calls.size(); ++emitted_) add_call(std::move(scan.calls[emitted_]), out);
+  while (emitted_ < scan.calls.size()) {
+    add_call(std::move(scan.calls[emitted_++]), out);
+    probing_ = true;
+    // Later calls of the frame, as the text shows them up to here.
+    if (emitted_ == scan.calls.size()) resume_ = scan.resume;
+  }
+  if (scan.status != CallScan::Status::done) look_ahead(frame, out);
   if (scan.status == CallScan::Status::need_more) return false;
   size_t used = scan.used;
   if (scan.status == CallScan::Status::rejected) {
-    if (scan.calls.empty()) {
+    const bool cut = last && !whole;
+    if (abandon_call(cut, out) && cut) {
+      used = buffer_.size();
+    } else if (scan.calls.empty()) {
       // No call after all: its mark is text, and what follows is looked at again.
       used = frame.open.size();
       const std::string text = buffer_.substr(0, used);
@@ -145,10 +254,13 @@ bool CallSplitter::scan(std::vector<ReplyPiece>& out, bool last, bool whole) {
       unparsed_ = unparsed_ || !all_blank(std::string_view(buffer_).substr(used));
     }
   }
+  abandon_call(false, out);
   buffer_.erase(0, used);
   frame_ = -1;
   emitted_ = 0;
   scanned_ = 0;
+  resume_ = 0;
+  probing_ = true;
   return true;
 }
 

@@ -42,6 +42,14 @@ void HarmonySplitter::enter(std::string_view header) {
   if (channel_.empty()) channel_ = "final";
   arguments_.clear();
   state_ = State::body;
+  if (!is_call()) return;
+  ToolCall head;
+  head.name = call_name();
+  if (calls_.knows(head.name)) calls_.begin_call(std::move(head));
+}
+
+std::string HarmonySplitter::call_name() const {
+  return recipient_.starts_with("functions.") ? recipient_.substr(10) : recipient_;
 }
 
 void HarmonySplitter::push(std::string_view text, std::vector<ReplyPiece>& out) {
@@ -58,6 +66,7 @@ void HarmonySplitter::body(std::string_view text, std::vector<ReplyPiece>& out) 
   if (text.empty()) return;
   if (is_call()) {
     arguments_ += text;
+    calls_.feed_call(text, out);
   } else if (channel_ == "analysis" && recipient_.empty() && mode_ != ThoughtMode::keep) {
     append_text(out, ReplyPiece::Kind::thought, text);
     if (mode_ == ThoughtMode::both) append_text(out, ReplyPiece::Kind::content, text);
@@ -72,14 +81,13 @@ void HarmonySplitter::leave(bool complete, std::vector<ReplyPiece>& out) {
     const auto read = read_loose(text.empty() ? "{}" : text, LooseDialect::json, true, complete);
     const bool fine = read.status == LooseRead::Status::done && read.value.kind == LooseValue::Kind::object &&
                       (text.empty() || skip_blanks(text, read.used) == text.size());
-    std::string name = recipient_;
-    if (name.starts_with("functions.")) name.erase(0, 10);
+    const std::string name = call_name();
     if (fine && complete && is_call_name(name)) {
       ToolCall call;
       call.name = name;
       call.arguments = read.value.json;
       calls_.add_call(std::move(call), out);
-    } else {
+    } else if (!calls_.abandon_call(!complete, out) || complete) {
       unparsed_ = true;
       append_text(out, ReplyPiece::Kind::content, arguments_);
     }

@@ -24,6 +24,7 @@ class HarmonySplitter {
   void enter(std::string_view header);
   void body(std::string_view text, std::vector<ReplyPiece>& out);
   void leave(bool complete, std::vector<ReplyPiece>& out);
+  std::string call_name() const;
   bool is_call() const { return with_calls_ && !recipient_.empty(); }
 
   const bool with_calls_;

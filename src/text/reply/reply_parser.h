@@ -1,7 +1,7 @@
 // Splits an answer, as it streams, into thought, content and tool calls. No mark of the wire format gets out;
-// what might be the beginning of one is held back. A call comes whole, once it is known to be one; a call
-// that cannot be read, even with its escapes and brackets mended, stays content. Owner: one per choice.
-// Thread: any one. Failure: none.
+// what might be the beginning of one is held back. A call begins once its tool and the first of its arguments
+// are known, where these are strict JSON, else once it is whole; a call that cannot be read, even with its
+// escapes and brackets mended, stays content. Owner: one per choice. Thread: any one. Failure: none.
 #pragma once
 
 #include <memory>
@@ -14,11 +14,12 @@
 namespace mlxcel {
 
 struct ReplyPiece {
-  enum class Kind { content, thought, call };
+  /// Of a call: its head, one or more pieces of its arguments, then `call` with all of it.
+  enum class Kind { content, thought, call_open, arguments, call };
   Kind kind = Kind::content;
-  std::string text;  // content and thought
-  int index = 0;     // call: its number in the answer
-  ToolCall call;     // call: the id is never empty
+  std::string text;  // content, thought, arguments
+  int index = 0;     // of a call: its number in the answer
+  ToolCall call;     // call_open: name and id, which is never empty; call: the arguments too
 };
 
 enum class ThoughtMode { split, keep, both };  // away from the content; left in it with its marks; both

@@ -7,6 +7,7 @@
 
 #include <nlohmann/json.hpp>
 
+#include "text/reply/json_prefix.h"
 #include "text/reply/loose_value.h"
 #include "text/reply/reply_parser.h"
 
@@ -34,13 +35,28 @@ Reply parse(const std::string& source, const std::string& text, size_t size, con
   options.prompt_tail = tail;
   ReplyParser parser(std::move(options));
   Reply out;
+  std::vector<ToolCall> streamed;  // as the pieces tell it
   auto take = [&](std::vector<ReplyPiece> pieces) {
     for (auto& piece : pieces) {
       if (piece.kind == ReplyPiece::Kind::content) out.content += piece.text;
       if (piece.kind == ReplyPiece::Kind::thought) out.thought += piece.text;
+      if (piece.kind == ReplyPiece::Kind::call_open) {
+        EXPECT_EQ(piece.index, static_cast<int>(streamed.size()));
+        EXPECT_EQ(streamed.size(), out.calls.size()) << "two calls are open";
+        streamed.push_back(piece.call);
+      }
+      if (piece.kind == ReplyPiece::Kind::arguments) {
+        ASSERT_EQ(piece.index + 1, static_cast<int>(streamed.size()));
+        EXPECT_FALSE(piece.text.empty());
+        streamed.back().arguments += piece.text;
+      }
       if (piece.kind == ReplyPiece::Kind::call) {
         EXPECT_EQ(piece.index, static_cast<int>(out.calls.size()));
         EXPECT_FALSE(piece.call.id.empty());
+        ASSERT_EQ(streamed.size(), out.calls.size() + 1);
+        EXPECT_EQ(streamed.back().id, piece.call.id);
+        EXPECT_EQ(streamed.back().name, piece.call.name);
+        EXPECT_EQ(streamed.back().arguments, piece.call.arguments);
         out.calls.push_back(std::move(piece.call));
       }
     }
@@ -49,8 +65,10 @@ Reply parse(const std::string& source, const std::string& text, size_t size, con
     take(parser.push(std::string_view(text).substr(at, size)));
   take(parser.finish(whole));
   out.unparsed = parser.unparsed();
+  EXPECT_EQ(streamed.size(), out.calls.size());
   for (const auto& call : out.calls)
-    EXPECT_TRUE(nlohmann::json::parse(call.arguments, nullptr, false).is_object()) << call.arguments;
+    EXPECT_TRUE(!whole || nlohmann::json::parse(call.arguments, nullptr, false).is_object())
+        << call.arguments;
   return out;
 }
 
@@ -347,8 +365,88 @@ TEST(Reply, AnAnswerCutByItsLimitIsNotCompleted) {
   const Reply whole = parse("tools <tool_call>", text, 5);
   ASSERT_EQ(whole.calls.size(), 1u);
   const Reply cut = parse("tools <tool_call>", text, 5, "", ThoughtMode::split, /*whole=*/false);
-  EXPECT_TRUE(cut.calls.empty());
-  EXPECT_EQ(cut.content, text);
+  ASSERT_EQ(cut.calls.size(), 1u);  // it had begun, and stays as far as it came
+  EXPECT_EQ(cut.calls[0].arguments, R"({"query":"x")");
+  EXPECT_EQ(cut.content, "");
+  const std::string early = "<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": ";
+  EXPECT_EQ(parse("tools <tool_call>", early, 5, "", ThoughtMode::split, false).content, early);
+}
+
+TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
+  const struct {
+    const char* source;
+    std::string text;
+  } cases[] = {
+      {"tools <tool_call>", "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"a long"},
+      {"[TOOL_CALLS] [ARGS]", "[TOOL_CALLS]search[ARGS]{\"query\": \"a long"},
+      {"tools <|channel|> <|message|>",
+       "<|channel|>commentary to=functions.search<|message|>{\"query\": \"a long"},
+  };
+  for (const auto& c : cases) {
+    ReplyOptions options;
+    options.format = reply_format(c.source);
+    options.tools = std::make_shared<const ToolTypes>(kTools);
+    ReplyParser parser(std::move(options));
+    std::string said;
+    bool open = false;
+    for (const char byte : c.text) {
+      for (const auto& piece : parser.push(std::string_view(&byte, 1))) {
+        EXPECT_NE(piece.kind, ReplyPiece::Kind::content) << c.source << piece.text;
+        EXPECT_NE(piece.kind, ReplyPiece::Kind::call) << c.source;
+        open = open || piece.kind == ReplyPiece::Kind::call_open;
+        if (piece.kind == ReplyPiece::Kind::arguments) said += piece.text;
+      }
+    }
+    EXPECT_TRUE(open) << c.source;
+    EXPECT_EQ(said, R"({"query":"a long)") << c.source;
+  }
+}
+
+TEST(Reply, ACallThatBreaksAfterItBeganIsClosed) {
+  const std::string text =
+      "<tool_call>{\"name\": \"search\", \"arguments\": {\"query\": \"x\", oops}}</tool_call>";
+  for (const size_t size : {size_t{1}, size_t{7}, size_t{4096}}) {
+    const Reply reply = parse("tools <tool_call>", text, size);
+    ASSERT_EQ(reply.calls.size(), 1u) << size;
+    EXPECT_EQ(reply.calls[0].arguments, R"({"query":"x"})");
+    EXPECT_TRUE(reply.unparsed);
+    EXPECT_EQ(reply.content, text);  // and nothing of it is lost
+  }
+}
+
+TEST(JsonPrefix, JoinsToTheCompactTextAndCanAlwaysBeClosed) {
+  for (const std::string text :
+       {R"({"a": 1, "b": [1, 2.5e3, {"c": null}, []], "d": "x\"y\\z\n", "e": {}, "f": true})", R"({})",
+        R"( { "k\u00e9" : -0.5 } )", R"({"s": "\ud83d\ude00 \u00e9 \/ \t", "t": ""})"}) {
+    for (const size_t size : {size_t{1}, size_t{2}, size_t{5}, size_t{4096}}) {
+      JsonPrefix json;
+      std::string said;
+      for (size_t at = 0; at < text.size(); at += size) {
+        said += json.feed(std::string_view(text).substr(at, size));
+        ASSERT_FALSE(json.broken()) << text << " at " << at;
+        if (!said.empty())
+          EXPECT_TRUE(nlohmann::json::parse(said + json.closers(), nullptr, false).is_object()) << said;
+      }
+      EXPECT_TRUE(json.complete());
+      EXPECT_EQ(said, read_loose(text, LooseDialect::json, true, false).value.json);
+    }
+  }
+}
+
+TEST(JsonPrefix, SaysNothingThatIsNotStrict) {
+  for (const std::string text :
+       {"[1]", "{a: 1}", R"({"a" 1})", R"({"a": 01})", R"({"a": nul, "b": 1})", R"({"a": oops})",
+        R"({"a": +1, "b": 2})", R"({"a")", R"({"a": )", R"({"a": 12)"}) {
+    JsonPrefix json;
+    EXPECT_EQ(json.feed(text), "") << text;
+  }
+  JsonPrefix json;
+  EXPECT_EQ(json.feed(R"({"a": "x\q"})"), R"({"a":"x)");
+  EXPECT_TRUE(json.broken());
+  EXPECT_EQ(json.closers(), R"("})");
+  JsonPrefix half;
+  EXPECT_EQ(half.feed(R"({"a": "\ud83d!"})"), R"({"a":")");
+  EXPECT_TRUE(half.broken());
 }
 
 TEST(Reply, ThoughtsWhereverTheyBegin) {

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Formats the C++ sources by .clang-format. usage: scripts/format.sh [--check] [FILE...]
+#   --check   change nothing; name each file that differs and exit 1
+# Versions of clang-format disagree about details, so one version, from PyPI, decides.
+set -euo pipefail
+. "$(dirname "$0")/lib.sh"
+
+version=21.1.8
+check=0
+if [ "${1:-}" = --check ]; then check=1; shift; fi
+
+cd "$root"
+tool=${CLANG_FORMAT:-$root/build/format-venv/bin/clang-format}
+if ! "$tool" --version 2>/dev/null | grep -q "version $version"; then
+  step "fetching clang-format $version"
+  python3 -m venv "$root/build/format-venv"
+  "$root/build/format-venv/bin/pip" install --quiet --disable-pip-version-check "clang-format==$version" >&2 ||
+    { printf 'clang-format %s could not be fetched\n' "$version" >&2; exit 3; }
+  tool=$root/build/format-venv/bin/clang-format
+fi
+
+files=("$@")
+[ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files '*.cpp' '*.h')
+if [ $check -eq 0 ]; then
+  printf '%s\0' "${files[@]}" | xargs -0 -n 40 "$tool" -i
+else
+  wrong=0
+  for file in "${files[@]}"; do
+    "$tool" "$file" | cmp -s - "$file" || { printf '%s: not as .clang-format says; run scripts/format.sh\n' "$file" >&2; wrong=1; }
+  done
+  exit $wrong
+fi

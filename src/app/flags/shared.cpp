@@ -1,0 +1,94 @@
+#include "app/flags/shared.h"
+
+#include <fmt/format.h>
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <map>
+#include <stdexcept>
+
+namespace mlxcel::app {
+namespace {
+
+/// What CLI11 takes: long names and single letters. Letters in a row after one dash are kept apart.
+struct Names {
+  std::vector<std::string> plain, one_dash;
+};
+
+Names names_of(const Flag& row, const char* spellings) {
+  Flag chosen = row;
+  if (spellings) chosen.names = spellings;
+  Names out;
+  for (const auto& [spelling, on] : chosen.spellings()) {
+    const bool odd = !spelling.starts_with("--") && spelling.size() > 2;
+    (odd ? out.one_dash : out.plain).push_back((on ? "" : "!") + spelling);
+  }
+  return out;
+}
+
+std::map<const CLI::Option*, const Flag*>& rows() {
+  static std::map<const CLI::Option*, const Flag*> all;
+  return all;
+}
+
+}  // namespace
+
+const Flag* shared_row(const CLI::Option* option) {
+  const auto found = rows().find(option);
+  return found == rows().end() ? nullptr : found->second;
+}
+
+const Flag* find_flag(const std::string& spelling) {
+  for (const Flag& row : server_flags())
+    for (const auto& [name, on] : row.spellings())
+      if (name == spelling) return &row;
+  return nullptr;
+}
+
+SharedFlags::SharedFlags(CLI::App& app, FlagState& state) : app_(app), state_(state) {
+  app.final_callback([this] { read_variables(); });
+}
+
+void SharedFlags::add(const char* group, std::initializer_list<SharedFlag> flags) {
+  for (const SharedFlag& flag : flags) {
+    const Flag* row = find_flag(flag.name);
+    if (!row) throw std::logic_error(fmt::format("{}: no such row", flag.name));
+    const Names names = names_of(*row, flag.spellings);
+    const std::string spelled = fmt::format("{}", fmt::join(names.plain, ","));
+    const std::string help = flag.help ? flag.help : row->help;
+    CLI::Option* option = nullptr;
+    FlagState& state = state_;
+    if (row->kind == Flag::Kind::toggle) {
+      option = app_.add_flag_function(
+          spelled, [row, &state](std::int64_t n) { row->apply(state, *row, n > 0 ? "true" : "false"); },
+          help);
+    } else if (row->kind == Flag::Kind::list) {
+      option = app_.add_option_function<std::vector<std::string>>(
+          spelled,
+          [row, &state](const std::vector<std::string>& values) {
+            for (const std::string& value : values) row->apply(state, *row, value);
+          },
+          help);
+      option->take_all();
+    } else {
+      option = app_.add_option_function<std::string>(
+          spelled, [row, &state](const std::string& value) { row->apply(state, *row, value); }, help);
+    }
+    if (row->kind != Flag::Kind::toggle) option->type_name(row->type);
+    option->group(group);
+    for (const std::string& name : names.one_dash) one_dash_spelling(app_, name, row->name());
+    added_.push_back({row, option});
+    rows()[option] = row;
+  }
+}
+
+SharedFlags::~SharedFlags() {
+  for (const Added& each : added_) rows().erase(each.option);
+}
+
+void SharedFlags::read_variables() {
+  for (const auto& [row, option] : added_)
+    if (option->count() == 0) read_own_variable(*row, state_);
+}
+
+}  // namespace mlxcel::app

@@ -1,0 +1,180 @@
+// Text diffusion through the engine: blocks of masks become text, the surest tokens first; several rows at
+// once.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <future>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "engine/engine.h"
+#include "engine/loop/canvas.h"
+#include "models/model.h"
+#include "state/step.h"
+
+namespace mlxcel {
+namespace {
+
+constexpr int kVocab = 97, kMask = 96, kEos = 95, kBlock = 4;
+
+/// Every place has one right token. A place is sure of it where all before it in its step are known, or
+/// always.
+class BlockFake final : public Model {
+ public:
+  BlockFake(std::shared_ptr<std::atomic<int>> steps, bool sure) : steps_(std::move(steps)), sure_(sure) {
+    info_.model_type = "fake_blocks";
+    info_.vocab_size = kVocab;
+    info_.hidden = 4;
+    info_.layers = 1;
+    info_.max_positions = 64;
+    info_.diffusion = {.block = kBlock, .mask = kMask, .threshold = 0.9f};
+    layout_.add_kv({.kv_heads = 1, .key_dim = 8, .value_dim = 8});
+  }
+  static int right(int position) { return position == 29 ? kEos : (position * 7 + 3) % 80; }
+  const ModelInfo& info() const override { return info_; }
+  const StateLayout& layout() const override { return layout_; }
+  array logits(Step& step) override {
+    ++*steps_;
+    std::vector<float> values;
+    for (const StepRow& row : step.rows()) {
+      EXPECT_EQ(row.position % kBlock, 0) << "a row goes on where a block begins";
+      bool known = true;
+      for (int i = 0; i < row.count; ++i) {
+        const int token = step.token_ids()[static_cast<size_t>(row.first + i)];
+        if (row.wants == Wants::all)
+          for (int c = 0; c < kVocab; ++c)
+            values.push_back(c == right(row.position + i) ? (sure_ || known ? 20.0f : 3.0f)
+                             : c == kMask                 ? 30.0f
+                                                          : 0.0f);
+        known = known && token != kMask;
+      }
+    }
+    return array(values.begin(), {static_cast<int>(step.wanted().size()), kVocab}, mx::float32);
+  }
+  array hidden(Step& step) override { return mx::zeros({step.count(), 4}); }
+
+ private:
+  std::shared_ptr<std::atomic<int>> steps_;
+  bool sure_;
+  ModelInfo info_;
+  StateLayout layout_;
+};
+
+struct Answer {
+  std::vector<int32_t> tokens;
+  FinishReason reason = FinishReason::cancelled;
+};
+
+class DiffusionTest : public ::testing::Test {
+ protected:
+  std::unique_ptr<Engine> make(bool sure, EngineOptions options = {}) {
+    steps_ = std::make_shared<std::atomic<int>>(0);
+    Checkpoint checkpoint;
+    checkpoint.eos_ids = {kEos};
+    options.warmup = false;
+    return Engine::with_model([&] { return std::make_unique<BlockFake>(steps_, sure); }, nullptr, nullptr,
+                              checkpoint, options);
+  }
+  static std::future<Answer> ask(Engine& engine, int prompt, int most) {
+    Request request;
+    for (int i = 0; i < prompt; ++i) request.prompt.push_back(BlockFake::right(i) % 80);
+    request.max_tokens = most;
+    request.sampling.temperature = 0.0f;
+    auto promise = std::make_shared<std::promise<Answer>>();
+    auto answer = std::make_shared<Answer>();
+    engine.submit(std::move(request), [promise, answer](Event event) {
+      if (const auto* token = std::get_if<Token>(&event)) answer->tokens.push_back(token->draw.token);
+      if (const auto* end = std::get_if<Finished>(&event)) {
+        answer->reason = end->reason;
+        promise->set_value(*answer);
+      }
+      if (const auto* failed = std::get_if<Failed>(&event))
+        promise->set_exception(std::make_exception_ptr(failed->error));
+    });
+    return promise->get_future();
+  }
+  static std::vector<int32_t> right(int from, int count) {
+    std::vector<int32_t> list;
+    for (int i = 0; i < count; ++i) list.push_back(BlockFake::right(from + i));
+    return list;
+  }
+  std::shared_ptr<std::atomic<int>> steps_;
+};
+
+TEST_F(DiffusionTest, sure_blocks_take_one_round_each) {
+  const auto engine = make(true);
+  const Answer answer = ask(*engine, 8, 12).get();
+  EXPECT_EQ(answer.tokens, right(8, 12));
+  EXPECT_EQ(answer.reason, FinishReason::length);
+  // Two blocks of prompt come whole, then three of the answer, each with the one before it.
+  EXPECT_LE(*steps_, 4);
+}
+
+TEST_F(DiffusionTest, unsure_places_wait_for_what_is_before_them) {
+  const auto engine = make(false);
+  EXPECT_EQ(ask(*engine, 6, 10).get().tokens, right(6, 10));
+  EXPECT_GE(*steps_, 10);
+}
+
+TEST_F(DiffusionTest, an_answer_ends_within_a_block) {
+  for (const bool sure : {true, false}) {
+    const auto engine = make(sure);
+    EXPECT_EQ(ask(*engine, 9, 1).get().tokens, right(9, 1));
+    const Answer answer = ask(*engine, 26, 30).get();
+    EXPECT_EQ(answer.tokens, right(26, 3));
+    EXPECT_EQ(answer.reason, FinishReason::stop);
+  }
+}
+
+TEST_F(DiffusionTest, rows_have_canvases_of_their_own) {
+  const auto engine = make(false, {.parallel = 3, .prefill_chunk = 5});
+  std::vector<std::future<Answer>> answers;
+  for (const int prompt : {1, 4, 11, 15, 18}) answers.push_back(ask(*engine, prompt, 9));
+  size_t i = 0;
+  for (const int prompt : {1, 4, 11, 15, 18})
+    EXPECT_EQ(answers[i++].get().tokens, right(prompt, 9)) << prompt;
+}
+
+TEST_F(DiffusionTest, a_prompt_may_want_no_answer) {
+  const auto engine = make(true);
+  for (const int prompt : {1, 4, 10}) EXPECT_EQ(ask(*engine, prompt, 0).get().reason, FinishReason::length);
+}
+
+TEST_F(DiffusionTest, what_has_no_meaning_is_refused) {
+  EXPECT_THROW((void)make(true, {.prompt_lookup = true}), Error);
+  const auto engine = make(true);
+  Request request;
+  request.prompt = {1, 2, 3};
+  request.prompt_logprobs = true;
+  EXPECT_THROW(engine->submit(request, [](Event) {}), Error);
+}
+
+Draw drawn(int32_t token) {
+  Draw draw;
+  draw.token = token;
+  return draw;
+}
+
+TEST(Canvas, the_last_round_leaves_nothing_open) {
+  Canvas canvas({.block = 6, .mask = 9, .threshold = 0.9f, .steps = 4});
+  canvas.begin(5);
+  const auto offers = [&](float sure) {
+    std::vector<Canvas::Offer> list;
+    for (int i = 0; i < 5; ++i)
+      if (!canvas.known(i)) list.push_back({i, drawn(i), sure + 0.01f * static_cast<float>(i)});
+    return list;
+  };
+  canvas.settle(offers(0.1f));  // 6 tokens in 4 rounds: two, two, one, one
+  EXPECT_EQ(canvas.tokens(), (std::vector<TokenId>{9, 9, 9, 3, 4}));
+  canvas.settle({{0, drawn(0), 0.95f}, {1, drawn(1), 0.2f}, {2, drawn(2), 0.1f}});
+  EXPECT_EQ(canvas.tokens(), (std::vector<TokenId>{0, 1, 9, 3, 4}));
+  canvas.settle(offers(0.1f));
+  EXPECT_TRUE(canvas.done());
+  EXPECT_EQ(canvas.take().size(), 5u);
+  EXPECT_TRUE(canvas.empty());
+}
+
+}  // namespace
+}  // namespace mlxcel

@@ -1,0 +1,159 @@
+#include "engine/loop/drafter.h"
+
+#include <mlx/transforms.h>
+
+#include <algorithm>
+#include <cmath>
+
+#include "base/clock.h"
+#include "engine/loop/speculation.h"
+#include "state/step.h"
+
+namespace mlxcel {
+
+int LookupDrafter::draft(std::span<DraftAsk> asks, int) {
+  for (DraftAsk& ask : asks) ask.draft = looked_up(ask.tokens, ask.most);
+  return 0;
+}
+
+/// A row's tokens in one evaluation.
+struct ModelDrafter::Part {
+  DraftAsk* ask;
+  Row* row;
+  std::vector<TokenId> tokens;
+  Wants wants;
+  const float* logits = nullptr;
+};
+
+ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const Options& options)
+    : model_(std::move(model)),
+      o_(options),
+      store_(model_->layout(),
+             StoreOptions{.kv_dtype = options.kv_dtype,
+                          .max_tokens = (static_cast<size_t>(options.context) + kPageTokens) *
+                                        static_cast<size_t>(options.rows)}),
+      recurrent_(!model_->layout().recurrent().empty()) {}
+
+ModelDrafter::~ModelDrafter() = default;
+
+void ModelDrafter::keep_only(std::span<const uint64_t> rows) {
+  std::erase_if(
+      rows_, [&](const auto& held) { return std::find(rows.begin(), rows.end(), held.first) == rows.end(); });
+}
+
+ModelDrafter::Row& ModelDrafter::row_of(const DraftAsk& ask) {
+  const auto found = rows_.find(ask.row);
+  if (found != rows_.end()) {
+    rewind(found->second, ask.tokens);
+    return found->second;
+  }
+  Row row{store_.make_row(static_cast<int>(ask.tokens.size())), {}, std::nullopt};
+  return rows_.emplace(ask.row, std::move(row)).first->second;
+}
+
+// Back to where the row's own tokens and what was fed part: behind accepted drafts, before the last token,
+// whose logits are wanted.
+void ModelDrafter::rewind(Row& row, std::span<const TokenId> tokens) {
+  const auto parted = std::mismatch(row.fed.begin(), row.fed.end(), tokens.begin(), tokens.end() - 1).first;
+  const auto kept = static_cast<size_t>(parted - row.fed.begin());
+  if (kept == row.fed.size()) return;
+  if (recurrent_ && row.clean && static_cast<size_t>(row.clean->length) <= kept) {
+    row.state.restore(*row.clean);
+    row.fed.resize(static_cast<size_t>(row.clean->length));
+  } else if (!recurrent_ && row.fed.size() - kept <= static_cast<size_t>(kRollbackTokens)) {
+    row.state.truncate(static_cast<int>(kept));
+    row.fed.resize(kept);
+  } else {
+    row = Row{store_.make_row(static_cast<int>(tokens.size())), {}, std::nullopt};
+  }
+}
+
+// One step over these parts. Rows for which there is no room fall out, and begin anew next time.
+void ModelDrafter::evaluate(std::vector<Part>& parts) {
+  Step step;
+  std::erase_if(parts, [&](Part& part) {
+    try {
+      step.add(&part.row->state, part.tokens, part.wants);
+      return false;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::out_of_memory) throw;
+      rows_.erase(part.ask->row);
+      return true;
+    }
+  });
+  if (parts.empty()) return;
+  step.seal();
+  const bool wanted = !step.wanted().empty();
+  array result =
+      wanted ? mx::contiguous(mx::astype(model_->logits(step), mx::float32)) : model_->hidden(step);
+  std::vector<array> outputs = step.pending();
+  outputs.push_back(result);
+  mx::eval(std::move(outputs));
+  step.commit();
+  // The logits live on in logits_ until the next evaluation.
+  logits_.emplace(result);
+  const float* at = wanted ? result.data<float>() : nullptr;
+  for (Part& part : parts) {
+    part.row->fed.insert(part.row->fed.end(), part.tokens.begin(), part.tokens.end());
+    if (part.wants == Wants::none) continue;
+    part.logits = at;
+    at += model_->info().vocab_size;
+  }
+}
+
+bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  const auto token = static_cast<TokenId>(best - logits.begin());
+  if (!std::isfinite(*best) || token >= target_vocab) return false;
+  if (p_min > 0.0f) {
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
+    if (1.0 / sum < static_cast<double>(p_min)) return false;
+  }
+  ask.draft.push_back(token);
+  return static_cast<int>(ask.draft.size()) < ask.most;
+}
+
+int ModelDrafter::draft(std::span<DraftAsk> asks, int budget) {
+  int evaluated = 0;
+  std::vector<Part> parts;
+  for (DraftAsk& ask : asks) {
+    if (ask.most <= 0 || ask.tokens.size() < 2) continue;
+    if (static_cast<int>(ask.tokens.size()) + ask.most > o_.context) continue;
+    Row& row = row_of(ask);
+    const auto due = ask.tokens.subspan(row.fed.size());
+    const size_t count = std::min(due.size(), static_cast<size_t>(std::max(budget - evaluated, 0)));
+    if (count == 0) continue;
+    parts.push_back({.ask = &ask,
+                     .row = &row,
+                     .tokens = {due.begin(), due.begin() + static_cast<ptrdiff_t>(count)},
+                     .wants = count == due.size() ? Wants::last : Wants::none});
+    evaluated += static_cast<int>(count);
+  }
+  if (parts.empty()) return 0;
+  evaluate(parts);
+  std::erase_if(parts, [](const Part& part) { return part.wants == Wants::none; });
+  if (recurrent_)
+    for (Part& part : parts) part.row->clean.emplace(part.row->state.snapshot());
+  int passes = 0;
+  const TimePoint before = Clock::now();
+  while (true) {
+    std::erase_if(parts, [&](Part& part) {
+      return !propose(*part.ask, {part.logits, static_cast<size_t>(model_->info().vocab_size)}, o_.vocab,
+                      o_.p_min);
+    });
+    if (parts.empty()) break;
+    for (Part& part : parts) part.tokens = {part.ask->draft.back()};
+    evaluated += static_cast<int>(parts.size());
+    evaluate(parts);
+    ++passes;
+  }
+  if (passes > 0) {
+    const double each = milliseconds_between(before, Clock::now()) / passes;
+    pass_ms_ = pass_ms_ == 0.0 ? each : pass_ms_ + 0.1 * (each - pass_ms_);
+  }
+  logits_.reset();
+  return evaluated;
+}
+
+}  // namespace mlxcel

@@ -1,0 +1,13 @@
+#if defined(__aarch64__)
+#include "kernels/isa/neon.h"
+#include "kernels/isa/vector_neon.h"
+
+// The order matters: words, functions of them, bodies.
+#include "kernels/isa/vector_math.h"
+
+#include "kernels/isa/matmul_body.h"
+
+namespace mlxcel::kernels {
+const MatmulBodies& matmul_i8mm() { return kMatmul; }
+}  // namespace mlxcel::kernels
+#endif

@@ -1,0 +1,134 @@
+// Adapters over every architecture: every matrix that a part multiplies by takes one, under its published
+// name, with what the weights themselves would give if the product were added to them; and whoever shares the
+// step is not touched.
+#include <gtest/gtest.h>
+#include <mlx/transforms.h>
+
+#include "network.h"
+#include "nn/adapter.h"
+#include "peft_folder.h"
+
+namespace mlxcel::archtest {
+namespace {
+
+constexpr int kTokens = 37;
+
+struct Case {
+  size_t entry;
+  KernelMode mode;
+};
+
+class AdaptersTest : public ::testing::TestWithParam<Case> {
+ protected:
+  void SetUp() override {
+    before_ = kernel_mode();
+    set_kernel_mode(GetParam().mode);
+  }
+  void TearDown() override { set_kernel_mode(before_); }
+  static const NamedArch& entry() { return arch_table()[GetParam().entry]; }
+
+  static AdapterSet set_of(std::vector<AdapterSet::Use> uses) { return {std::move(uses)}; }
+
+  /// One row's answers in a step with others.
+  static std::vector<Rows> together(Model& model,
+                                    const std::vector<std::pair<Tokens, const AdapterSet*>>& rows) {
+    std::optional<StateStore> store;
+    std::vector<RowState> states;
+    if (!model.info().encoder) {
+      store.emplace(model.layout(), StoreOptions{.kv_dtype = mx::float32, .max_tokens = 1024});
+      for (const auto& [tokens, set] : rows)
+        states.push_back(store->make_row(static_cast<int>(tokens.size())));
+    }
+    Step step;
+    for (size_t i = 0; i < rows.size(); ++i)
+      step.add(store ? &states[i] : nullptr, rows[i].first, Wants::all, rows[i].second);
+    const Rows all = finish(model, step);
+    std::vector<Rows> parts;
+    auto at = all.begin();
+    for (const auto& [tokens, set] : rows) {
+      parts.emplace_back(at, at + static_cast<ptrdiff_t>(tokens.size()));
+      at += static_cast<ptrdiff_t>(tokens.size());
+    }
+    return parts;
+  }
+
+ private:
+  KernelMode before_ = KernelMode::native;
+};
+
+TEST_P(AdaptersTest, an_adapter_gives_what_changed_weights_give) {
+  const auto model = build_model(tiny_config(entry()), tiny_source(entry()));
+  const auto matrices = adaptable(entry(), *model);
+  ASSERT_FALSE(matrices.empty());
+  const PeftFolder folder(matrices, 1);
+  const AdapterFiles files = folder.files();
+  const AdapterSet set = set_of({{model->adapter(files), 0.75f}});
+
+  // The same products added to the published tensors.
+  const auto changed_source =
+      changed(tiny_source(entry()), [&](const std::string& name, std::vector<float>& values) {
+        for (const TensorShape& m : matrices) {
+          if (m.name != name) continue;
+          const auto product = files.of(name, m.shape).value().product();
+          for (size_t i = 0; i < values.size(); ++i) values[i] += 0.75f * product[i];
+        }
+      });
+  const auto merged = build_model(tiny_config(entry()), changed_source);
+  const auto baked = build_model(tiny_config(entry()), tiny_source(entry()),
+                                 LoadOptions{.progress = {}, .fuse = {{folder.files(), 0.75f}}});
+
+  const Tokens tokens = some_tokens(model->info().vocab_size, kTokens);
+  const Rows want = together(*merged, {{tokens, nullptr}})[0];
+  const Rows got = together(*model, {{tokens, &set}})[0];
+  const Rows fused = together(*baked, {{tokens, nullptr}})[0];
+  const Rows bare = together(*model, {{tokens, nullptr}})[0];
+  const auto apart = model->info().encoder ? distance : log_distance;
+  EXPECT_GT(apart(bare, want), 0.05f) << "the adapter must matter";
+  EXPECT_LE(apart(fused, want), 1e-6f) << "baked in";
+  // Precision `high` rounds what goes into the products with the base; routers may then choose otherwise.
+  size_t close = 0;
+  for (size_t i = 0; i < want.size(); ++i) close += apart({got[i]}, {want[i]}) <= 2e-2f ? 1 : 0;
+  EXPECT_GE(close, want.size() * 3 / 4) << "largest difference " << apart(got, want);
+}
+
+TEST_P(AdaptersTest, rows_with_different_sets_are_each_as_alone) {
+  const auto model = build_model(tiny_config(entry()), tiny_source(entry()));
+  const auto matrices = adaptable(entry(), *model);
+  ASSERT_FALSE(matrices.empty());
+  // The second touches every other matrix only, so that rows meet at sites that one of them has nothing at.
+  std::vector<TensorShape> half;
+  for (size_t i = 0; i < matrices.size(); i += 2) half.push_back(matrices[i]);
+  const auto first = model->adapter(PeftFolder(matrices, 1).files());
+  const auto second = model->adapter(PeftFolder(half, 2).files());
+  const AdapterSet a = set_of({{first, 1.0f}}), b = set_of({{second, 0.5f}}),
+                   both = set_of({{first, 0.3f}, {second, 1.0f}});
+  const int vocab = model->info().vocab_size;
+  const std::vector<std::pair<Tokens, const AdapterSet*>> rows = {{some_tokens(vocab, 5, 1), &a},
+                                                                  {some_tokens(vocab, kTokens, 2), nullptr},
+                                                                  {some_tokens(vocab, 11, 3), &b},
+                                                                  {some_tokens(vocab, 1, 4), &both},
+                                                                  {some_tokens(vocab, 9, 5), &a}};
+  const auto crowd = together(*model, rows);
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const Rows alone = together(*model, {rows[i]})[0];
+    if (GetParam().mode == KernelMode::native)
+      EXPECT_EQ(alone, crowd[i]) << "row " << i << ": " << distance(alone, crowd[i]);
+    else
+      EXPECT_LE(distance(alone, crowd[i]), 2e-3f) << "row " << i;
+  }
+}
+
+std::vector<Case> cases() {
+  std::vector<Case> all;
+  for (size_t i = 0; i < arch_table().size(); ++i)
+    for (const KernelMode mode : {KernelMode::native, KernelMode::reference}) all.push_back({i, mode});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Every, AdaptersTest, ::testing::ValuesIn(cases()), [](const auto& info) {
+  return arch_table()[info.param.entry].family +
+         (info.param.mode == KernelMode::native ? "_native" : "_reference");
+});
+
+}  // namespace
+}  // namespace mlxcel::archtest
