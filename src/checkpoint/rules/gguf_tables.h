@@ -20,13 +20,14 @@ std::span<const GgufArch> gguf_gemmas();     // gemma, gemma2
 std::span<const GgufArch> gguf_llama_kin();  // granite, smollm3, olmo, olmo2, internlm2, minicpm, ...
 std::span<const GgufArch>
 gguf_layer_norm_kin();  // starcoder2, stablelm, command-r, cohere2, nemotron, starcoder
-std::span<const GgufArch> gguf_phis_and_glms();  // phi3, phi2, glm4
-std::span<const GgufArch> gguf_experts();        // qwen2moe, deepseek, dots1, glm4moe, gpt-oss, ...
-std::span<const GgufArch> gguf_latent();         // deepseek2
-std::span<const GgufArch> gguf_scans();          // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
-std::span<const GgufArch> gguf_lfm2s();          // lfm2, lfm2moe
-std::span<const GgufArch> gguf_deltas();         // qwen3next, qwen35, qwen35moe
-std::span<const GgufArch> gguf_encoders();       // modern-bert
-std::span<const GgufArch> gguf_late_gemmas();    // gemma3n, gemma4
+std::span<const GgufArch> gguf_phis_and_glms();      // phi3, phi2, glm4
+std::span<const GgufArch> gguf_experts();            // qwen2moe, deepseek, dots1, glm4moe, gpt-oss, ...
+std::span<const GgufArch> gguf_experts_otherwise();  // olmoe, granitemoe, afmoe, minimax-m2
+std::span<const GgufArch> gguf_latent();             // deepseek2
+std::span<const GgufArch> gguf_scans();              // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
+std::span<const GgufArch> gguf_lfm2s();              // lfm2, lfm2moe
+std::span<const GgufArch> gguf_deltas();             // qwen3next, qwen35, qwen35moe
+std::span<const GgufArch> gguf_encoders();           // modern-bert
+std::span<const GgufArch> gguf_late_gemmas();        // gemma3n, gemma4
 
 }  // namespace mlxcel
