@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "base/error.h"
+#include "checkpoint/formats/gguf_file.h"
 #include "models/arch.h"
 #include "models/encoder.h"
 #include "models/fitted.h"
@@ -34,8 +35,11 @@ bool says_two_way(const Config& config) {
 bool is_embedder(const Checkpoint& checkpoint) {
   if (checkpoint.format == Checkpoint::Format::gguf) {
     if (!checkpoint.gguf) return false;
-    for (const auto& [key, value] : *checkpoint.gguf)
-      if (key.ends_with(".pooling_type")) return true;
+    for (const auto& [key, value] : *checkpoint.gguf) {
+      if (!key.ends_with(".pooling_type")) continue;
+      const auto type = gguf_integer(*checkpoint.gguf, key, 0, 255).value_or(0);
+      return type != 0 && type != 4;  // none, a reranker's
+    }
     return false;
   }
   return std::filesystem::exists(checkpoint.path / "modules.json") ||

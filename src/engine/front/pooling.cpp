@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/file.h"
+#include "checkpoint/formats/gguf_file.h"
 
 namespace mlxcel {
 namespace {
@@ -51,8 +52,29 @@ std::filesystem::path pooling_folder(const std::filesystem::path& model) {
   return folder;
 }
 
+/// "<architecture>.pooling_type", as llama.cpp numbers them: 1 mean, 2 first token, 3 last token; 0 is none
+/// and 4 a reranker's.
+std::optional<Pooling> gguf_pooling(const Checkpoint& checkpoint) {
+  if (!checkpoint.gguf) return std::nullopt;
+  for (const auto& [key, value] : *checkpoint.gguf) {
+    if (!key.ends_with(".pooling_type") || key.ends_with(".classifier.pooling_type")) continue;
+    switch (gguf_integer(*checkpoint.gguf, key, 0, 255).value_or(0)) {
+      case 1:
+        return Pooling::mean;
+      case 2:
+        return Pooling::cls;
+      case 3:
+        return Pooling::last;
+      default:
+        return std::nullopt;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<Pooling> checkpoint_pooling(const Checkpoint& checkpoint) {
-  if (checkpoint.format != Checkpoint::Format::safetensors || checkpoint.path.empty()) return std::nullopt;
+  if (checkpoint.format == Checkpoint::Format::gguf) return gguf_pooling(checkpoint);
+  if (checkpoint.path.empty()) return std::nullopt;
   const auto path = pooling_folder(checkpoint.path) / "config.json";
   if (!std::filesystem::exists(path)) return std::nullopt;
   const auto config = read_json(path);

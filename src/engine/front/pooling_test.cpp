@@ -96,6 +96,21 @@ TEST_F(PoolingFiles, TheShortestLimitHolds) {
   EXPECT_EQ(setup().max_input, 8192);
 }
 
+TEST_F(PoolingFiles, AGgufFileNamesItsPooling) {
+  checkpoint_.format = Checkpoint::Format::gguf;
+  const auto of = [&](uint64_t type) {
+    auto metadata = std::make_shared<GgufMetadata>();
+    (*metadata)["bert.pooling_type"] = GgufValue{type};
+    checkpoint_.gguf = metadata;
+    return setup().pooling;
+  };
+  EXPECT_EQ(setup().pooling, Pooling::mean);  // no metadata at all
+  EXPECT_EQ(of(1), Pooling::mean);
+  EXPECT_EQ(of(2), Pooling::cls);
+  EXPECT_EQ(of(3), Pooling::last);
+  EXPECT_EQ(of(0), Pooling::mean);  // none: the family's
+}
+
 TEST(Pool, Arithmetic) {
   const std::vector<float> hidden = {1, 2, 3, 10, 20, -30, 4, 5, 6};
   EXPECT_EQ(pool(hidden, 3, Pooling::mean, 0, false), (std::vector<float>{5, 9, -7}));
