@@ -33,7 +33,7 @@ std::span<const GgufKey> keys() {
 
 std::span<const GgufName> names() {
   static const auto rows = gguf_llama_names({
-      {"blk.#.nextn.*", "mtp.layers.#.nextn.*"},
+      {"blk.#.nextn.*", "model.layers.#.nextn.*"},
       {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
       {"blk.#.attn_qkv.weight", "model.layers.#.linear_attn.in_proj_qkv.weight"},
       {"blk.#.attn_gate.weight", "model.layers.#.linear_attn.in_proj_z.weight"},
@@ -59,9 +59,7 @@ std::span<const GgufName> names() {
 }
 
 void complete(const GgufFacts& facts, ConfigDraft& config) {
-  if (facts.integer("nextn_predict_layers", 0, 64).value_or(0) > 0)
-    fail(ErrorKind::unsupported, "{}: a {} file with layers of next-token prediction is not mapped yet",
-         facts.file.first.string(), facts.prefix.substr(0, facts.prefix.size() - 1));
+  leave_out_gguf_prediction(facts, config);
   complete_gguf_rope(facts, config);
   const auto inner = facts.integer("ssm.inner_size", 1, int64_t{1} << 30);
   const auto heads = config.integer("linear_num_value_heads");

@@ -29,6 +29,7 @@ constexpr GgufKey kKeys[] = {
 
 std::span<const GgufName> names() {
   static const auto rows = gguf_llama_names({
+      {"blk.#.nextn.*", "model.layers.#.nextn.*"},
       {"blk.#.attn_q_a.*", "model.layers.#.self_attn.q_a_proj.*"},
       {"blk.#.attn_q_a_norm.weight", "model.layers.#.self_attn.q_a_layernorm.weight"},
       {"blk.#.attn_q_b.weight", "model.layers.#.self_attn.q_b_proj.weight"},
@@ -91,6 +92,7 @@ void set_groups(const GgufFacts& facts, ConfigDraft& config, int64_t experts, bo
 }
 
 void complete(const GgufFacts& facts, ConfigDraft& config) {
+  leave_out_gguf_prediction(facts, config);
   set_head_widths(facts, config);
   set_scaling(facts, config);
   config.set("num_key_value_heads", config.integer("num_attention_heads"));
@@ -112,7 +114,6 @@ void complete(const GgufFacts& facts, ConfigDraft& config) {
     config.set("architectures", std::vector<std::string>{"DeepseekV2ForCausalLM"});
   }
   config.set("n_routed_experts", experts);
-  config.set("num_nextn_predict_layers", 0);
   complete_gguf_experts(facts, config);
   set_groups(facts, config, experts, corrected);
 }

@@ -185,6 +185,9 @@ TEST_F(GgufTables, Qwen35TilesItsValueHeads) {
             (std::vector<std::string>{"linear_attention", "full_attention"}));
   // Two axes tell the rules that the norms hold their +1.
   EXPECT_EQ(c.source->find("model.layers.0.linear_attn.conv1d.weight")->shape, Shape({20, 4}));
+  const Checkpoint predicts = open(f.integer("qwen35.nextn_predict_layers", 1));
+  EXPECT_EQ(predicts.config.get<int>("num_hidden_layers"), 1);
+  EXPECT_EQ(predicts.config.get<std::vector<std::string>>("layer_types").size(), 1u);
 }
 
 TEST_F(GgufTables, Gemma4RotatesPartOfItsFullLayers) {

@@ -56,8 +56,11 @@ Decoder build(const Config& whole, const Weights& w) {
   return model;
 }
 
-std::vector<Rule> weights(const Config&, const Source& source) {
-  auto rules = text_side_rules();
+std::vector<Rule> weights(const Config& whole, const Source& source) {
+  const Config c = text_config(whole);
+  // GGUF files number the layers of next-token prediction on.
+  auto rules = text_side_rules() + drop_layers("model.layers", c.integer("num_hidden_layers", 1, kMaxLayers),
+                                               c.integer("num_nextn_predict_layers", 0, 64, 0));
   rules.push_back(drop("*mtp.*"));
   rules.push_back(stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*"));
   rules.push_back(split_axis(-2, "*.mlp.experts.gate_up_proj",

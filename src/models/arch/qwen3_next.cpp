@@ -66,8 +66,10 @@ Decoder build(const Config& c, const Weights& w) {
 }
 
 std::vector<Rule> weights(const Config& c, const Source& source) {
-  std::vector<Rule> rules{drop("mtp.*"), drop("model.mtp.*"),
-                          stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*")};
+  // GGUF files number the layers of next-token prediction on.
+  auto rules = drop_layers("model.layers", c.integer("num_hidden_layers", 1, kMaxLayers),
+                           c.integer("num_nextn_predict_layers", 0, 64, 0)) +
+               std::vector<Rule>{drop("mtp.*"), drop("model.mtp.*")} + stack_experts();
   const auto names = source.names();
   if (std::any_of(names.begin(), names.end(),
                   [](const auto& n) { return n.ends_with(".in_proj_qkv.weight"); })) {
