@@ -36,6 +36,11 @@ def write(case, llama_cpp, target):
         config["time_step_rank"] = -(-config["hidden_size"] // 16)
     if config["model_type"] == "nemotron_h":
         config.setdefault("mamba_d_head", config["mamba_head_dim"])
+    if config["model_type"] == "hunyuan_v1_moe":
+        layers = config["num_hidden_layers"]
+        config["moe_intermediate_size"] = [config["intermediate_size"]] * layers
+        config["moe_topk"] = [config["moe_topk"]] * layers
+        config["num_shared_expert"] = [1] * layers
     if "score_function" in config and config["model_type"] == "bailing_moe":
         config["architectures"] = ["BailingMoeV2ForCausalLM"]
     with tempfile.TemporaryDirectory() as temporary:

@@ -1,4 +1,4 @@
-// Families with experts under names of their own: olmoe, granitemoe, afmoe, minimax-m2.
+// Families with experts under names of their own: olmoe, granitemoe, afmoe, minimax-m2, hunyuan-moe.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -37,6 +37,14 @@ std::span<const GgufKey> afmoe_keys() {
                          {"leading_dense_block_count", "num_dense_layers"},
                          {"expert_weights_scale", "route_scale", Kind::number},
                          {"attention.sliding_window", "sliding_window", Kind::integer, true}});
+  return keys;
+}
+
+std::span<const GgufKey> hunyuan_keys() {
+  static const auto keys = with_decoder_keys({{"expert_count", "num_experts", Kind::integer, true},
+                                              {"expert_used_count", "moe_topk", Kind::integer, true},
+                                              {"expert_feed_forward_length", "moe_intermediate_size"},
+                                              {"expert_shared_count", "num_shared_expert"}});
   return keys;
 }
 
@@ -86,6 +94,20 @@ std::span<const GgufName> afmoe_names() {
   return names;
 }
 
+std::span<const GgufName> hunyuan_names() {
+  static const auto names =
+      gguf_llama_names({{"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.query_layernorm.weight"},
+                        {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.key_layernorm.weight"},
+                        {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.wg.weight"},
+                        {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
+                        {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
+                        {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
+                        {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_mlp.gate_proj.weight"},
+                        {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_mlp.up_proj.weight"},
+                        {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_mlp.down_proj.weight"}});
+  return names;
+}
+
 void complete_plain(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_rope(facts, config);
   config.set("hidden_act", "silu");
@@ -132,6 +154,8 @@ std::span<const GgufArch> gguf_experts_otherwise() {
       {"granitemoe", "granitemoe", "GraniteMoeForCausalLM", local_keys(), granitemoe_names(),
        complete_granitemoe},
       {"minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", local_keys(), minimax_names(), complete_minimax},
+      {"hunyuan-moe", "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", hunyuan_keys(), hunyuan_names(),
+       complete_plain},
       {"afmoe", "afmoe", "AfmoeForCausalLM", afmoe_keys(), afmoe_names(), complete_afmoe}};
   return archs;
 }
