@@ -260,9 +260,9 @@ const GgufArch* find_gguf_arch(std::string_view name) {
     std::vector<const GgufArch*> all{&gguf_llama(),    &gguf_qwen2(),      &gguf_qwen3(),
                                      &gguf_qwen3moe(), &gguf_qwen3vlmoe(), &gguf_gpt2(),
                                      &gguf_bert(),     &gguf_mamba2(),     &gguf_gemma3()};
-    for (const auto family :
-         {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms, gguf_experts, gguf_latent,
-          gguf_scans, gguf_lfm2s, gguf_deltas, gguf_late_gemmas, gguf_encoders, gguf_experts_otherwise})
+    for (const auto family : {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms,
+                              gguf_experts, gguf_latent, gguf_scans, gguf_lfm2s, gguf_deltas,
+                              gguf_late_gemmas, gguf_encoders, gguf_experts_otherwise, gguf_experts_apart})
       for (const GgufArch& arch : family()) all.push_back(&arch);
     return all;
   }();

@@ -23,6 +23,7 @@ gguf_layer_norm_kin();  // starcoder2, stablelm, command-r, cohere2, nemotron, s
 std::span<const GgufArch> gguf_phis_and_glms();      // phi3, phi2, glm4
 std::span<const GgufArch> gguf_experts();            // qwen2moe, deepseek, dots1, glm4moe, gpt-oss, ...
 std::span<const GgufArch> gguf_experts_otherwise();  // olmoe, granitemoe, afmoe, hunyuan-moe, ...
+std::span<const GgufArch> gguf_experts_apart();      // llama4, dbrx, cohere2moe
 std::span<const GgufArch> gguf_latent();             // deepseek2
 std::span<const GgufArch> gguf_scans();              // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
 std::span<const GgufArch> gguf_lfm2s();              // lfm2, lfm2moe

@@ -236,5 +236,73 @@ TEST_F(GgufTables, JambasLayersStandAtAPeriod) {
   refuse(file({1, 2, 5}), ErrorKind::unsupported, {"attn_layer_period", "fixed period"});
 }
 
+TEST_F(GgufTables, Llama4WithoutWindowsRotatesEveryLayer) {
+  const auto file = [](uint32_t experts, bool windows) {
+    Gguf f = file_of("llama4", 2);
+    f.integer("llama4.feed_forward_length", 24)
+        .integer("llama4.expert_feed_forward_length", 12)
+        .integer("llama4.expert_count", experts)
+        .integer("llama4.expert_used_count", 1)
+        .tensor("blk.1.ffn_gate_inp.weight", 0, {8, 16}, floats(128))
+        .tensor("blk.1.ffn_up_shexp.weight", 0, {8, 12}, floats(96));
+    if (!windows) f.integer("llama4.attention.sliding_window", 0);
+    return f;
+  };
+  const Checkpoint c = open(file(16, true));
+  EXPECT_EQ(c.config.get<int>("intermediate_size_mlp"), 24);
+  EXPECT_EQ(c.config.get<int>("intermediate_size"), 12);
+  EXPECT_EQ(c.config.get<std::vector<int>>("moe_layers"), std::vector<int>({1}));
+  EXPECT_TRUE(c.config.get<bool>("use_qk_norm"));
+  EXPECT_FALSE(c.config.has("no_rope_layers"));
+  EXPECT_TRUE(c.source->find("model.layers.1.feed_forward.shared_expert.up_proj.weight"));
+  EXPECT_TRUE(c.source->find("model.layers.1.feed_forward.router.weight"));
+  const Checkpoint all = open(file(128, false));
+  EXPECT_FALSE(all.config.get<bool>("use_qk_norm"));
+  EXPECT_TRUE(all.config.is_null("attention_chunk_size"));
+  EXPECT_EQ(all.config.get<std::vector<int>>("no_rope_layers"), std::vector<int>({1, 1}));
+}
+
+TEST_F(GgufTables, CommandsDensePrefixHasAWidthOfItsOwn) {
+  const auto file = [](bool scaled) {
+    Gguf f = file_of("cohere2moe", 3);
+    f.integer("cohere2moe.feed_forward_length", 24)
+        .integer("cohere2moe.expert_feed_forward_length", 12)
+        .integer("cohere2moe.expert_count", 4)
+        .integer("cohere2moe.expert_used_count", 2)
+        .integer("cohere2moe.expert_gating_func", 1)
+        .integer("cohere2moe.leading_dense_block_count", 1)
+        .integer("cohere2moe.nextn_predict_layers", 1)
+        .integer("cohere2moe.attention.sliding_window", 7)
+        .pair("cohere2moe.attention.sliding_window_pattern", 9, flags({false, true, false}))
+        .tensor("blk.2.nextn.eh_proj.weight", 0, {8, 8}, floats(64));
+    if (scaled) f.number("cohere2moe.logit_scale", 0.25f);
+    return f;
+  };
+  const Checkpoint c = open(file(true));
+  EXPECT_EQ(c.config.get<int>("num_hidden_layers"), 2);
+  EXPECT_EQ(c.config.get<int>("prefix_dense_intermediate_size"), 24);
+  EXPECT_EQ(c.config.get<int>("intermediate_size"), 12);
+  EXPECT_EQ(c.config.get<std::string>("expert_selection_fn"), "softmax");
+  EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
+            (std::vector<std::string>{"full_attention", "sliding_attention"}));
+  refuse(file(false), ErrorKind::bad_checkpoint, {"cohere2moe.logit_scale"});
+}
+
+TEST_F(GgufTables, DbrxConfigsAreNested) {
+  Gguf f = file_of("dbrx", 1);
+  f.integer("dbrx.feed_forward_length", 12)
+      .integer("dbrx.expert_count", 4)
+      .integer("dbrx.expert_used_count", 2)
+      .integer("dbrx.attention.head_count_kv", 1)
+      .number("dbrx.attention.clamp_kqv", 8.0f)
+      .tensor("blk.0.attn_output_norm.weight", 0, {8}, floats(8));
+  const Checkpoint c = open(f);
+  EXPECT_EQ(c.config.get<int>("n_layers"), 1);
+  EXPECT_EQ(c.config.child("attn_config").get<int>("kv_n_heads"), 1);
+  EXPECT_EQ(c.config.child("attn_config").get<float>("clip_qkv"), 8.0f);
+  EXPECT_EQ(c.config.child("ffn_config").get<int>("moe_top_k"), 2);
+  EXPECT_TRUE(c.source->find("model.layers.0.norm_attn_norm.norm_2.weight"));
+}
+
 }  // namespace
 }  // namespace mlxcel

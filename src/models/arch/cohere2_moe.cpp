@@ -74,6 +74,7 @@ std::vector<Rule> weights(const Config&, const Source&) {
 Arch arch_cohere2_moe() {
   return {
       .model_types = {"cohere2_moe"},
+      .gguf = {"cohere2moe"},
       .reference = "transformers Cohere2MoeForCausalLM",
       .build = build,
       .weights = weights,
