@@ -41,6 +41,10 @@ def write(case, llama_cpp, target):
         config["moe_intermediate_size"] = [config["intermediate_size"]] * layers
         config["moe_topk"] = [config["moe_topk"]] * layers
         config["num_shared_expert"] = [1] * layers
+    if config["model_type"] == "mistral4":
+        config["architectures"] = ["Mistral3ForConditionalGeneration"]
+    if config["model_type"] == "phimoe":
+        config["architectures"] = ["PhiMoEForCausalLM"]
     if "score_function" in config and config["model_type"] == "bailing_moe":
         config["architectures"] = ["BailingMoeV2ForCausalLM"]
     with tempfile.TemporaryDirectory() as temporary:
@@ -53,7 +57,8 @@ def write(case, llama_cpp, target):
         save_file(state, folder / "model.safetensors", metadata={"format": "pt"})
         hparams = base.ModelBase.load_hparams(folder, False)
         kind = conversion.get_model_class(base.get_model_architecture(hparams, base.ModelType.TEXT), mmproj=False)
-        for one in kind.__mro__:
+        inner = [one for one in vars(kind).values() if isinstance(one, type)]
+        for one in [parent for outer in (kind, *inner) for parent in outer.__mro__]:
             if "set_vocab" in vars(one):
                 one.set_vocab = base.TextModel._set_vocab_none
         kind.no_mtp = True

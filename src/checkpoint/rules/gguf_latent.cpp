@@ -1,6 +1,6 @@
 // deepseek2: the latent attention of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
-// correction) and Youtu (no experts). Newer files hold kv_b as its two banks, which are what the parts ask
-// for.
+// correction) and Youtu (no experts); mistral4, whose queries grow with their position. Newer files hold kv_b
+// as its two banks, which are what the parts ask for.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -50,6 +50,15 @@ std::span<const GgufName> names() {
   return rows;
 }
 
+std::span<const GgufName> mistral4_names() {
+  static const auto rows = [] {
+    std::vector<GgufName> all{{"blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj"}};
+    all.insert(all.end(), names().begin(), names().end());
+    return all;
+  }();
+  return rows;
+}
+
 /// Widths of a head; files without the _mla keys have them under the plain ones.
 void set_head_widths(const GgufFacts& facts, ConfigDraft& config) {
   constexpr int64_t most = 1 << 16;
@@ -70,9 +79,13 @@ void set_head_widths(const GgufFacts& facts, ConfigDraft& config) {
   config.set("v_head_dim", width_of("attention.value_length_mla", "attention.value_length"));
 }
 
-void set_scaling(const GgufFacts& facts, ConfigDraft& config) {
+void set_scaling(const GgufFacts& facts, ConfigDraft& config, std::optional<double> beta = {}) {
   auto scaling = gguf_rope_scaling(facts, config.integer("max_position_embeddings"));
+  if (scaling.empty() && beta)
+    fail(ErrorKind::unsupported, "{}: {}attention.temperature_scale without yarn is not mapped",
+         facts.file.first.string(), facts.prefix);
   if (scaling.empty()) return;
+  if (beta) scaling.set("llama_4_scaling_beta", *beta);
   // A tenth of mscale_all_dim, which published models have equal to mscale.
   if (const auto log = facts.number("rope.scaling.yarn_log_multiplier"); log && *log > 0) {
     scaling.set("mscale", *log * 10.0);
@@ -91,15 +104,19 @@ void set_groups(const GgufFacts& facts, ConfigDraft& config, int64_t experts, bo
   if (!corrected) config.set("topk_method", groups > 1 ? "group_limited_greedy" : "greedy");
 }
 
-void complete(const GgufFacts& facts, ConfigDraft& config) {
+void complete_attention(const GgufFacts& facts, ConfigDraft& config) {
   leave_out_gguf_prediction(facts, config);
   set_head_widths(facts, config);
-  set_scaling(facts, config);
   config.set("num_key_value_heads", config.integer("num_attention_heads"));
   config.set("hidden_act", "silu");
   config.set("attention_bias", facts.has_tensor("blk.0.attn_kv_a_mqa.bias"));
   config.set("rope_interleave", true);
   if (!config.contains("rope_theta")) config.set("rope_theta", 10000.0);
+}
+
+void complete_deepseek2(const GgufFacts& facts, ConfigDraft& config) {
+  complete_attention(facts, config);
+  set_scaling(facts, config);
   const auto experts = facts.integer("expert_count", 0, 1 << 16).value_or(0);
   const auto layers = config.integer("num_hidden_layers");
   if (experts == 0) {
@@ -118,11 +135,24 @@ void complete(const GgufFacts& facts, ConfigDraft& config) {
   set_groups(facts, config, experts, corrected);
 }
 
+void complete_mistral4(const GgufFacts& facts, ConfigDraft& config) {
+  complete_attention(facts, config);
+  set_scaling(facts, config, facts.number("attention.temperature_scale"));
+  const auto experts = facts.integer("expert_count", 1, 1 << 16);
+  if (!experts)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}expert_count: missing", facts.file.first.string(),
+         facts.prefix);
+  config.set("n_routed_experts", *experts);
+  complete_gguf_experts(facts, config);
+  set_groups(facts, config, *experts, false);
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_latent() {
   static const GgufArch archs[] = {
-      {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kKeys, names(), complete}};
+      {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kKeys, names(), complete_deepseek2},
+      {"mistral4", "mistral4", "Mistral4ForCausalLM", kKeys, mistral4_names(), complete_mistral4}};
   return archs;
 }
 
