@@ -287,6 +287,7 @@ ConfigDraft gguf_config(const GgufContents& file) {
   ConfigDraft config;
   config.set("model_type", arch->model_type);
   config.set("architectures", std::vector<std::string>{arch->hf_class});
+  facts.integer("block_count", 0, kMaxGgufLayers);  // what tables loop over
   read_keys(facts, arch->keys, config);
   read_special_ids(file.metadata, config);
   const auto embedding = file.tensors.find("token_embd.weight");

@@ -1,6 +1,6 @@
 // deepseek2: the latent attention of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
-// correction) and Youtu (no experts); mistral4, whose queries grow with their position. Newer files hold kv_b
-// as its two banks, which are what the parts ask for.
+// correction) and Youtu (no experts); mistral4, whose queries grow with their position; kimi-linear, where
+// most layers are delta layers. Newer files hold kv_b as its two banks, which are what the parts ask for.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -53,6 +53,44 @@ std::span<const GgufName> names() {
 std::span<const GgufName> mistral4_names() {
   static const auto rows = [] {
     std::vector<GgufName> all{{"blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj"}};
+    all.insert(all.end(), names().begin(), names().end());
+    return all;
+  }();
+  return rows;
+}
+
+constexpr GgufKey kKimiKeys[] = {
+    {"block_count", "num_hidden_layers", Kind::integer, true},
+    {"context_length", "model_max_length", Kind::integer, true},
+    {"embedding_length", "hidden_size", Kind::integer, true},
+    {"feed_forward_length", "intermediate_size", Kind::integer, true},
+    {"attention.head_count", "num_attention_heads", Kind::integer, true},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"attention.kv_lora_rank", "kv_lora_rank", Kind::integer, true},
+    {"rope.dimension_count", "qk_rope_head_dim", Kind::integer, true},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number, true},
+    {"expert_count", "num_experts", Kind::integer, true},
+    {"expert_used_count", "num_experts_per_token", Kind::integer, true},
+    {"expert_feed_forward_length", "moe_intermediate_size"},
+    {"expert_shared_count", "num_shared_experts"},
+    {"expert_group_count", "num_expert_group"},
+    {"expert_group_used_count", "topk_group"},
+    {"leading_dense_block_count", "first_k_dense_replace"},
+};
+
+std::span<const GgufName> kimi_names() {
+  static const auto rows = [] {
+    std::vector<GgufName> all{{"blk.#.ssm_conv1d_q.weight", "model.layers.#.self_attn.q_conv1d.weight"},
+                              {"blk.#.ssm_conv1d_k.weight", "model.layers.#.self_attn.k_conv1d.weight"},
+                              {"blk.#.ssm_conv1d_v.weight", "model.layers.#.self_attn.v_conv1d.weight"},
+                              {"blk.#.ssm_f_a.weight", "model.layers.#.self_attn.f_a_proj.weight"},
+                              {"blk.#.ssm_f_b.weight", "model.layers.#.self_attn.f_b_proj.weight"},
+                              {"blk.#.ssm_g_a.weight", "model.layers.#.self_attn.g_a_proj.weight"},
+                              {"blk.#.ssm_g_b.weight", "model.layers.#.self_attn.g_b_proj.weight"},
+                              {"blk.#.ssm_beta.weight", "model.layers.#.self_attn.b_proj.weight"},
+                              {"blk.#.ssm_norm.weight", "model.layers.#.self_attn.o_norm.weight"},
+                              {"blk.#.ssm_dt.bias", "model.layers.#.self_attn.dt_bias"},
+                              {"blk.#.ssm_a", "model.layers.#.self_attn.A_log", GgufChange::log_negated}};
     all.insert(all.end(), names().begin(), names().end());
     return all;
   }();
@@ -147,12 +185,42 @@ void complete_mistral4(const GgufFacts& facts, ConfigDraft& config) {
   set_groups(facts, config, *experts, false);
 }
 
+void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
+  set_head_widths(facts, config);
+  complete_gguf_experts(facts, config);
+  config.set("hidden_act", "silu");
+  config.set("moe_renormalize", true);  // fixed in llama.cpp's graph
+  config.set("rope_theta", 10000.0);    // nothing rotates
+  const auto layers = config.integer("num_hidden_layers");
+  // Delta layers have no keys and values.
+  const auto kept = facts.per_layer("attention.head_count_kv", layers, 1 << 16, 0);
+  std::vector<int64_t> full;
+  int64_t heads = config.integer("num_attention_heads");
+  for (int64_t i = 0; i < layers; ++i) {
+    if (kept[static_cast<size_t>(i)] > 0) full.push_back(i + 1);
+    const auto beta = facts.file.tensors.find(fmt::format("blk.{}.ssm_beta.weight", i));
+    if (beta != facts.file.tensors.end()) heads = beta->second.shape[0];
+  }
+  ConfigDraft delta;
+  const auto width = facts.integer("kda.head_dim", 1, 1 << 16),
+             taps = facts.integer("ssm.conv_kernel", 2, 64);
+  if (!width || !taps)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF keys {}kda.head_dim and {}ssm.conv_kernel: missing",
+         facts.file.first.string(), facts.prefix, facts.prefix);
+  delta.set("head_dim", *width);
+  delta.set("short_conv_kernel_size", *taps);
+  delta.set("num_heads", heads);
+  delta.set("full_attn_layers", full);
+  config.set("linear_attn_config", delta);
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_latent() {
   static const GgufArch archs[] = {
       {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kKeys, names(), complete_deepseek2},
-      {"mistral4", "mistral4", "Mistral4ForCausalLM", kKeys, mistral4_names(), complete_mistral4}};
+      {"mistral4", "mistral4", "Mistral4ForCausalLM", kKeys, mistral4_names(), complete_mistral4},
+      {"kimi-linear", "kimi_linear", "KimiLinearForCausalLM", kKimiKeys, kimi_names(), complete_kimi}};
   return archs;
 }
 

@@ -2,6 +2,8 @@
 // values themselves are compared through llama.cpp's converter (tests/golden/gguf_test.cpp).
 #include <gtest/gtest.h>
 
+#include <cmath>
+
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/formats/test_files.h"
 
@@ -286,6 +288,38 @@ TEST_F(GgufTables, CommandsDensePrefixHasAWidthOfItsOwn) {
   EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
             (std::vector<std::string>{"full_attention", "sliding_attention"}));
   refuse(file(false), ErrorKind::bad_checkpoint, {"cohere2moe.logit_scale"});
+}
+
+TEST_F(GgufTables, LayersHaveALimit) {
+  refuse(file_of("llama4", 2'000'000'000), ErrorKind::bad_checkpoint, {"llama4.block_count", "2000000000"});
+}
+
+TEST_F(GgufTables, KimisDeltaLayersKeepNoKeys) {
+  const auto file = [](bool taps) {
+    Gguf f = file_of("kimi-linear", 3);
+    f.integer("kimi-linear.feed_forward_length", 24)
+        .integer("kimi-linear.attention.kv_lora_rank", 6)
+        .integer("kimi-linear.rope.dimension_count", 4)
+        .integer("kimi-linear.attention.key_length_mla", 10)
+        .integer("kimi-linear.attention.value_length_mla", 5)
+        .integer("kimi-linear.expert_count", 4)
+        .integer("kimi-linear.expert_used_count", 2)
+        .integer("kimi-linear.expert_feed_forward_length", 3)
+        .integer("kimi-linear.kda.head_dim", 4)
+        .pair("kimi-linear.attention.head_count_kv", 9, list({0, 1, 0}))
+        .tensor("blk.0.ssm_beta.weight", 0, {8, 5}, floats(40))
+        .tensor("blk.0.ssm_a", 0, {1, 5}, raw(-1.0f) + raw(-2.0f) + raw(-1.0f) + raw(-1.0f) + raw(-1.0f));
+    if (taps) f.integer("kimi-linear.ssm.conv_kernel", 4);
+    return f;
+  };
+  const Checkpoint c = open(file(true));
+  const Config delta = c.config.child("linear_attn_config");
+  EXPECT_EQ(delta.get<std::vector<int>>("full_attn_layers"), std::vector<int>({2}));
+  EXPECT_EQ(delta.get<int>("num_heads"), 5);
+  EXPECT_EQ(delta.get<int>("short_conv_kernel_size"), 4);
+  EXPECT_TRUE(c.source->find("model.layers.0.self_attn.b_proj.weight"));
+  EXPECT_FLOAT_EQ(c.source->load("model.layers.0.self_attn.A_log").data.data<float>()[1], std::log(2.0f));
+  refuse(file(false), ErrorKind::bad_checkpoint, {"ssm.conv_kernel"});
 }
 
 TEST_F(GgufTables, DbrxConfigsAreNested) {

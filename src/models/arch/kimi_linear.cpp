@@ -123,6 +123,7 @@ std::vector<Rule> weights(const Config& c, const Source&) {
 Arch arch_kimi_linear() {
   return {
       .model_types = {"kimi_linear"},
+      .gguf = {"kimi-linear"},
       .reference = "transformers KimiLinearForCausalLM",
       .build = build,
       .weights = weights,
