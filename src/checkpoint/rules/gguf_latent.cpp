@@ -190,7 +190,6 @@ void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_experts(facts, config);
   config.set("hidden_act", "silu");
   config.set("moe_renormalize", true);  // fixed in llama.cpp's graph
-  config.set("rope_theta", 10000.0);    // nothing rotates
   const auto layers = config.integer("num_hidden_layers");
   // Delta layers have no keys and values.
   const auto kept = facts.per_layer("attention.head_count_kv", layers, 1 << 16, 0);
