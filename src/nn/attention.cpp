@@ -42,6 +42,13 @@ array regrouped(const array& x, int outer, int inner) {
 
 }  // namespace
 
+array warmed(const array& q, const Step& step, const QueryTemperature& temperature) {
+  const array at = mx::astype(mx::add(step.positions(), array(temperature.shift)), mx::float32);
+  const array whole = mx::floor(mx::divide(at, array(static_cast<float>(temperature.length))));
+  const array factor = mx::add(mx::multiply(mx::log1p(whole), array(temperature.factor)), array(1.0f));
+  return mx::multiply(q, mx::reshape(factor, {-1, 1, 1}));
+}
+
 Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions& options)
     : plan_{.heads = dims.heads, .kv_heads = dims.kv_heads, .head_dim = dims.head_dim, .rope = options.rope},
       slot_(slot_of(w, dims, options)),
@@ -86,14 +93,7 @@ Heads Attention::heads(const array& x, Step& step) const {
     q = (*later_rope_)(q, step);
     k = (*later_rope_)(k, step);
   }
-  return {temperature_ ? warmed(q, step) : q, k, v};
-}
-
-array Attention::warmed(const array& q, const Step& step) const {
-  const array at = mx::astype(mx::add(step.positions(), array(temperature_->shift)), mx::float32);
-  const array whole = mx::floor(mx::divide(at, array(static_cast<float>(temperature_->length))));
-  const array factor = mx::add(mx::multiply(mx::log1p(whole), array(temperature_->factor)), array(1.0f));
-  return mx::multiply(q, mx::reshape(factor, {-1, 1, 1}));
+  return {temperature_ ? warmed(q, step, *temperature_) : q, k, v};
 }
 
 array Attention::gated(const array& seen, const array& x) const {

@@ -25,6 +25,9 @@ struct QueryTemperature {
   int shift = 0;
 };
 
+/// q [tokens, heads, width] times its factor.
+array warmed(const array& q, const Step& step, const QueryTemperature& temperature);
+
 /// What attention gives, times sigmoid(name(x)): one value for each entry of a head, or for each head.
 struct OutputGate {
   std::string name = "gate_proj";
@@ -66,7 +69,6 @@ class Attention {
 
  private:
   Heads heads(const array& x, Step& step) const;
-  array warmed(const array& q, const Step& step) const;
   array gated(const array& seen, const array& x) const;
 
   Linear qkv_, out_;

@@ -115,6 +115,7 @@ Mla::Latents Mla::latents(const array& x, const Step& step) const {
 
   array q = mx::reshape(q_(q_latent ? *q_latent : x), {tokens, o_.heads, each});
   if (o_.q_factor != 1.0f) q = mx::multiply(q, array(o_.q_factor));
+  if (o_.temperature && !fault("query temperature dropped")) q = warmed(q, step, *o_.temperature);
   array latent = kv_norm_(columns(kv, 0, o_.kv_rank));
   if (o_.kv_factor != 1.0f) latent = mx::multiply(latent, array(o_.kv_factor));
   const auto turned = [&](const array& part) { return o_.rope ? (*o_.rope)(part, step) : part; };

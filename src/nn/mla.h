@@ -7,6 +7,7 @@
 
 #include <optional>
 
+#include "nn/attention.h"
 #include "nn/dims.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
@@ -30,7 +31,8 @@ struct MlaOptions {
   float scale = 0.0f;             // of the scores; 0: 1 / sqrt(plain_dim + rope_dim)
   float q_factor = 1.0f;          // of the queries, before their rotation
   float kv_factor = 1.0f;         // of the normed latent
-  Bias bias = Bias::as_stored;    // of q_a_proj, kv_a_proj_with_mqa and o_proj
+  std::optional<QueryTemperature> temperature = {};
+  Bias bias = Bias::as_stored;  // of q_a_proj, kv_a_proj_with_mqa and o_proj
 
   /// What holds where the config says nothing: rope_interleave, and v_head_dim (0: it must say).
   struct Defaults {

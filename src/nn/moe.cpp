@@ -139,8 +139,8 @@ std::pair<array, array> Router::operator()(const array& x) const {
   return {chosen, fault("routed scale dropped") ? weights : scaled(weights, o_.scale)};
 }
 
-SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options)
-    : o_(options), router_(w, hidden, options) {
+SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : o_(options) {
+  if (!o_.router.empty()) router_.emplace(w, hidden, options);
   const Weights bank = w / o_.bank;
   const int read = o_.latent.width > 0 ? o_.latent.width : hidden;
   if (o_.latent.width > 0) {
@@ -224,7 +224,7 @@ array SparseMoe::with(const array& x, const array& chosen, const array& weights,
 }
 
 array SparseMoe::operator()(const array& x, const Residual& residual) const {
-  const auto [chosen, weights] = router_(x);
+  const auto [chosen, weights] = router_.value()(x);
   return with(x, chosen, weights, residual);
 }
 

@@ -58,7 +58,7 @@ struct MoeOptions {
   int width = 0;             // of each expert
   bool renormalize = false;  // the chosen weights sum to one
   Activation activation = Activation::silu;
-  std::string router = "gate";
+  std::string router = "gate";   // empty: none, the choice is made elsewhere
   std::string bank = "experts";  // stacked: "<bank>.gate_proj.weight" [experts, width, hidden], …
 
   Scoring scoring = Scoring::softmax;
@@ -122,7 +122,7 @@ class SparseMoe {
   array joined(const array& x, const array& routed, const Residual& residual) const;
 
   MoeOptions o_;
-  Router router_;
+  std::optional<Router> router_;
   GatedLinear gate_up_;  // gated, no biases, no clamp
   Linear up_, down_;     // up_: up alone, or gate then up
   std::optional<GatedMlp> shared_;

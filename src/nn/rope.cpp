@@ -156,7 +156,15 @@ std::vector<double> divided(std::vector<double> frequencies, const Reader& keys,
 }
 
 /// The factor on the rotated values.
-float longrope_scale(const Reader& keys, const Dims& dims) {
+float longrope_scale(const Reader& keys, const Dims& dims, const Config& config) {
+  // Phi-3.5-MoE names one for each length; its checkpoints have them equal.
+  if (keys.has("short_mscale") && keys.has("long_mscale")) {
+    const float scale = keys.positive("short_mscale");
+    if (scale != static_cast<float>(keys.positive("long_mscale")))
+      fail(ErrorKind::unsupported, "{}: short_mscale {} with another long_mscale is not supported",
+           config.where(), scale);
+    return scale;
+  }
   if (keys.has("attention_factor")) return keys.positive("attention_factor");
   const double original = keys.original_positions(dims);
   const double factor = keys.has("factor") ? keys.positive("factor") : dims.max_positions / original;
@@ -224,7 +232,7 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   } else if (type == "yarn" || type == "deepseek_yarn" || type == "telechat3-yarn") {
     scale = scale_yarn(frequencies, keys, dims, theta, rotated);
   } else if (type == "longrope" || type == "su") {
-    scale = longrope_scale(keys, dims);
+    scale = longrope_scale(keys, dims, config);
     const auto longer = narrowed(divided(frequencies, keys, "long_factor"));
     frequencies = divided(frequencies, keys, "short_factor");
     if (longer != narrowed(frequencies)) {

@@ -126,11 +126,34 @@ const std::vector<Mutant>& mutants() {
       {"residual scale dropped", {"granitemoehybrid"}},
       {"logit scale dropped", {"granitemoehybrid", "falcon_h1"}},
       {"expert scale dropped", {"gemma4_text"}},
-      {"memory never fades", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
+      {"memory never fades",
+       {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next", "recurrent_gemma", "rwkv7"}},
       {"delta rule without beta", {"qwen3_5"}},
-      {"delta rule without correction", {"qwen3_5", "kimi_linear", "qwen3_next"}},
-      {"output gate left out", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
+      {"delta rule without correction", {"qwen3_5", "kimi_linear", "qwen3_next", "rwkv7"}},
+      {"output gate left out",
+       {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next", "recurrent_gemma"}},
+      {"first values dropped", {"rwkv7"}},
+      {"layer scalar dropped", {"gemma4_text"}},
+      {"sparsity ignored", {"gemma3n"}},
+      {"bias dropped", {"granite"}},
+      {"logit scale dropped", {"granite"}},
+      {"rope left out", {"granite"}},
+      {"activation of another kind", {"gpt_neox"}},
       {"gates of the convolution swapped", {"lfm2"}},
+      {"value scale dropped", {"mimo_v2_flash"}},
+      {"clip dropped", {"dbrx"}},
+      {"second pass sees no first", {"iquestloopcoder"}},
+      {"clamp left out", {"step3p5"}},
+      {"output gate dropped", {"step3p5"}},
+      {"routed scale dropped", {"step3p5"}},
+      {"sinks dropped", {"mimo_v2_flash"}},
+      {"window ignored", {"mimo_v2_flash", "cohere2_moe", "iquestloopcoder"}},
+      {"qk norm on the other side of rope", {"hunyuan_v1_moe"}},
+      {"shared experts dropped", {"hunyuan_v1_moe", "cohere2_moe", "mistral4"}},
+      {"query temperature dropped", {"mistral4"}},
+      {"mscale dropped", {"mistral4"}},
+      {"expert groups ignored", {"mistral4", "mimo_v2_flash"}},
+      {"expert weights dropped", {"phimoe", "cohere2_moe"}},
       {"correction bias dropped",
        {"afmoe", "laguna", "minimax", "minimax_m3", "deepseek_v32", "glm_moe_dsa"}},
       {"choice of keys ignored", {"deepseek_v32", "glm_moe_dsa", "minimax_m3"}},
@@ -212,7 +235,8 @@ TEST(Mutants, no_fault_is_no_difference) {
 
 /// Text sides of models with towers: another family builds them.
 bool is_wrapper(const std::string& family) {
-  static const std::set<std::string> wrappers = {"gemma3", "kimi_k25", "mistral3", "qwen2_vl", "qwen3_vl"};
+  static const std::set<std::string> wrappers = {"gemma3",   "kimi_k25", "mistral3",
+                                                 "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"};
   return wrappers.contains(family);
 }
 

@@ -1,6 +1,6 @@
 // deepseek2: the latent attention of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
-// correction) and Youtu (no experts); kimi-linear, where most layers are delta layers. Newer files hold kv_b
-// as its two banks, which are what the parts ask for.
+// correction) and Youtu (no experts); mistral4, whose queries grow with their position; kimi-linear, where
+// most layers are delta layers. Newer files hold kv_b as its two banks, which are what the parts ask for.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -47,6 +47,15 @@ std::span<const GgufName> names() {
       {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_experts.up_proj.weight"},
       {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_experts.down_proj.weight"},
   });
+  return rows;
+}
+
+std::span<const GgufName> mistral4_names() {
+  static const auto rows = [] {
+    std::vector<GgufName> all{{"blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj"}};
+    all.insert(all.end(), names().begin(), names().end());
+    return all;
+  }();
   return rows;
 }
 
@@ -108,9 +117,13 @@ void set_head_widths(const GgufFacts& facts, ConfigDraft& config) {
   config.set("v_head_dim", width_of("attention.value_length_mla", "attention.value_length"));
 }
 
-void set_scaling(const GgufFacts& facts, ConfigDraft& config) {
+void set_scaling(const GgufFacts& facts, ConfigDraft& config, std::optional<double> beta = {}) {
   auto scaling = gguf_rope_scaling(facts, config.integer("max_position_embeddings"));
+  if (scaling.empty() && beta)
+    fail(ErrorKind::unsupported, "{}: {}attention.temperature_scale without yarn is not mapped",
+         facts.file.first.string(), facts.prefix);
   if (scaling.empty()) return;
+  if (beta) scaling.set("llama_4_scaling_beta", *beta);
   // A tenth of mscale_all_dim, which published models have equal to mscale.
   if (const auto log = facts.number("rope.scaling.yarn_log_multiplier"); log && *log > 0) {
     scaling.set("mscale", *log * 10.0);
@@ -160,6 +173,18 @@ void complete_deepseek2(const GgufFacts& facts, ConfigDraft& config) {
   set_groups(facts, config, experts, corrected);
 }
 
+void complete_mistral4(const GgufFacts& facts, ConfigDraft& config) {
+  complete_attention(facts, config);
+  set_scaling(facts, config, facts.number("attention.temperature_scale"));
+  const auto experts = facts.integer("expert_count", 1, 1 << 16);
+  if (!experts)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}expert_count: missing", facts.file.first.string(),
+         facts.prefix);
+  config.set("n_routed_experts", *experts);
+  complete_gguf_experts(facts, config);
+  set_groups(facts, config, *experts, false);
+}
+
 void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
   set_head_widths(facts, config);
   complete_gguf_experts(facts, config);
@@ -193,6 +218,7 @@ void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
 std::span<const GgufArch> gguf_latent() {
   static const GgufArch archs[] = {
       {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kKeys, names(), complete_deepseek2},
+      {"mistral4", "mistral4", "Mistral4ForCausalLM", kKeys, mistral4_names(), complete_mistral4},
       {"kimi-linear", "kimi_linear", "KimiLinearForCausalLM", kKimiKeys, kimi_names(), complete_kimi}};
   return archs;
 }

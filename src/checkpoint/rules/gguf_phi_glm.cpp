@@ -1,4 +1,4 @@
-// phi3, phi2, glm4, chatglm: gate and up (phi3 also q, k and v) stay in one matrix, as published.
+// phi3, phimoe, phi2, glm4, chatglm: gate and up (phi3 also q, k and v) stay in one matrix, as published.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -13,6 +13,28 @@ std::span<const GgufName> phi3_names() {
                         {"blk.#.attn_qkv.weight", "model.layers.#.self_attn.qkv_proj.weight"},
                         {"blk.#.ffn_up.weight", "model.layers.#.mlp.gate_up_proj.weight"}});
   return names;
+}
+
+std::span<const GgufName> phimoe_names() {
+  static const auto names = gguf_llama_names(
+      {{"rope_factors_long.weight", ""},
+       {"rope_factors_short.weight", ""},
+       {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.gate.weight"},
+       {"blk.#.ffn_gate_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.gate_proj.weight"},
+       {"blk.#.ffn_up_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.up_proj.weight"},
+       {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.down_proj.weight"}});
+  return names;
+}
+
+std::span<const GgufKey> phimoe_keys() {
+  static const auto keys = [] {
+    std::vector<GgufKey> own{{"expert_count", "num_local_experts", GgufKey::Kind::integer, true},
+                             {"expert_used_count", "num_experts_per_tok", GgufKey::Kind::integer, true}};
+    const auto shared = gguf_decoder_keys();
+    own.insert(own.end(), shared.begin(), shared.end());
+    return own;
+  }();
+  return keys;
 }
 
 std::span<const GgufName> phi2_names() {
@@ -64,6 +86,12 @@ void complete_phi3(const GgufFacts& facts, ConfigDraft& config) {
   config.set("original_max_position_embeddings", *original);
 }
 
+void complete_phimoe(const GgufFacts& facts, ConfigDraft& config) {
+  complete_phi3(facts, config);
+  config.set("attention_bias", facts.has_tensor("blk.0.attn_q.bias"));
+  config.set("lm_head_bias", facts.has_tensor("output.bias"));
+}
+
 void complete_phi2(const GgufFacts& facts, ConfigDraft& config) {
   if (facts.has_tensor("blk.0.attn_qkv.weight"))
     fail(ErrorKind::unsupported, "{}: phi2 with q, k and v in one matrix (an early converter) is not mapped",
@@ -86,6 +114,7 @@ void complete_glm4(const GgufFacts& facts, ConfigDraft& config) {
 std::span<const GgufArch> gguf_phis_and_glms() {
   static const GgufArch archs[] = {
       {"phi3", "phi3", "Phi3ForCausalLM", gguf_decoder_keys(), phi3_names(), complete_phi3},
+      {"phimoe", "phimoe", "PhimoeForCausalLM", phimoe_keys(), phimoe_names(), complete_phimoe},
       {"phi2", "phi", "PhiForCausalLM", gguf_size_keys(), phi2_names(), complete_phi2},
       {"chatglm", "glm", "GlmForCausalLM", gguf_decoder_keys(), chatglm_names(), complete_glm4},
       {"glm4", "glm4", "Glm4ForCausalLM", gguf_decoder_keys(), glm4_names(), complete_glm4}};

@@ -24,7 +24,7 @@ std::span<const GgufArch> gguf_phis_and_glms();      // phi3, phi2, glm4
 std::span<const GgufArch> gguf_experts();            // qwen2moe, deepseek, dots1, glm4moe, gpt-oss, ...
 std::span<const GgufArch> gguf_experts_otherwise();  // olmoe, granitemoe, afmoe, hunyuan-moe, ...
 std::span<const GgufArch> gguf_experts_apart();      // llama4, dbrx, cohere2moe
-std::span<const GgufArch> gguf_latent();             // deepseek2, kimi-linear
+std::span<const GgufArch> gguf_latent();             // deepseek2, mistral4, kimi-linear
 std::span<const GgufArch> gguf_scans();              // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
 std::span<const GgufArch> gguf_lfm2s();              // lfm2, lfm2moe
 std::span<const GgufArch> gguf_deltas();             // qwen3next, qwen35, qwen35moe

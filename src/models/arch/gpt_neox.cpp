@@ -48,7 +48,7 @@ Arch arch_gpt_neox() {
       .build = build,
       .weights = rules,
       .tiny = R"({"model_type": "gpt_neox", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
-              "num_hidden_layers": 3, "num_attention_heads": 6, "hidden_act": "gelu",
+              "num_hidden_layers": 3, "num_attention_heads": 6, "hidden_act": "gelu_new",
               "max_position_embeddings": 512, "layer_norm_eps": 1e-5, "rotary_emb_base": 10000,
               "rotary_pct": 0.25, "use_parallel_residual": true, "attention_bias": true,
               "tie_word_embeddings": false})"};

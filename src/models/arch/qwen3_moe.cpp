@@ -12,7 +12,9 @@ MoeOptions experts(const Config& c) {
   moe.experts = c.integer(c.has("num_experts") ? "num_experts" : "num_local_experts", 1, 4096);
   moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts);
   moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth);
-  moe.renormalize = c.get("norm_topk_prob", false);
+  // Qwen3-VL's experts always share a sum of one.
+  moe.renormalize =
+      c.get("norm_topk_prob", false) || c.get<std::string>("model_type", "") == "qwen3_vl_moe_text";
   moe.activation = activation_from(c, "hidden_act", "silu");
   moe.bank = "switch_mlp";
   return moe;
@@ -41,7 +43,7 @@ Decoder build(const Config& c, const Weights& w) {
 
 Arch arch_qwen3_moe() {
   return {
-      .model_types = {"qwen3_moe"},
+      .model_types = {"qwen3_moe", "qwen3_vl_moe_text"},
       .gguf = {"qwen3moe"},
       .reference = "transformers Qwen3MoeForCausalLM",
       .build = build,

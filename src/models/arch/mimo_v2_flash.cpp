@@ -1,0 +1,178 @@
+// MiMo-V2-Flash: five layers with a short window and learned sinks to one that sees all, each kind with its
+// own heads and base; values narrower than keys and scaled; DeepSeek-V3's experts without shared ones.
+// Reference: transformers MiMoV2FlashForCausalLM.
+#include <cmath>
+
+#include "models/kit.h"
+#include "nn/fault.h"
+#include "nn/heads.h"
+#include "state/attend.h"
+
+namespace mlxcel {
+
+namespace {
+
+struct Kind {
+  int heads, kv_heads, key_dim, value_dim;
+  Rope rope;
+  int window;  // 0: all
+  bool sinks;
+};
+
+/// Attention whose values have a width of their own.
+class NarrowValues {
+ public:
+  NarrowValues(const Weights& w, int hidden, const Kind& kind, float value_scale, Bias bias)
+      : kind_(kind),
+        value_scale_(value_scale),
+        qkv_(
+            w.fused({"q_proj", "k_proj", "v_proj"},
+                    {kind.heads * kind.key_dim, kind.kv_heads * kind.key_dim, kind.kv_heads * kind.value_dim},
+                    hidden, bias)),
+        out_(w.linear("o_proj", hidden, kind.heads * kind.value_dim, Bias::none)),
+        slot_(w.layout().add_kv({.kv_heads = kind.kv_heads,
+                                 .key_dim = kind.key_dim,
+                                 .value_dim = kind.value_dim,
+                                 .window = fault("window ignored") ? 0 : kind.window})) {
+    if (kind.sinks) sinks_ = w.tensor("sinks", {kind.heads});
+  }
+
+  array operator()(const array& x, Step& step, const Residual& residual) const {
+    const int tokens = x.shape(0), q = kind_.heads * kind_.key_dim, k = q + kind_.kv_heads * kind_.key_dim;
+    const array all = qkv_(x);
+    const auto part = [&](int from, int to, int heads) {
+      return mx::reshape(mx::slice(all, {0, from}, {tokens, to}), {tokens, heads, -1});
+    };
+    const array values = part(k, all.shape(1), kind_.kv_heads);
+    const array seen =
+        attend(kind_.rope(part(0, q, kind_.heads), step), kind_.rope(part(q, k, kind_.kv_heads), step),
+               fault("value scale dropped") ? values : mx::multiply(values, array(value_scale_)), step, slot_,
+               {.scale = 1.0f / std::sqrt(static_cast<float>(kind_.key_dim)),
+                .softcap = 0.0f,
+                .sinks = fault("sinks dropped") ? std::nullopt : sinks_});
+    return out_(seen, residual);
+  }
+
+ private:
+  Kind kind_;
+  float value_scale_;
+  Linear qkv_, out_;
+  std::optional<array> sinks_;
+  int slot_;
+};
+
+/// layer_types, or hybrid_layer_pattern with a one for each sliding layer.
+std::vector<bool> sliding_layers(const Config& c, int layers) {
+  std::vector<bool> list;
+  if (const auto kinds = listed_kinds(c, "layer_types", layers, {"sliding_attention", "full_attention"});
+      !kinds.empty()) {
+    for (const auto& kind : kinds) list.push_back(kind == "sliding_attention");
+    return list;
+  }
+  const auto marks = c.get<std::vector<int>>("hybrid_layer_pattern", {});
+  if (!marks.empty() && static_cast<int>(marks.size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: hybrid_layer_pattern: expected {} entries, found {}", c.where(),
+         layers, marks.size());
+  for (int i = 0; i < layers; ++i)
+    list.push_back(marks.empty() ? i != 0 && (i + 1) % 6 != 0 : marks[static_cast<size_t>(i)] == 1);
+  return list;
+}
+
+/// mlp_layer_types, or moe_layer_freq with a one for each sparse layer; without either all but the first.
+bool sparse(const Config& c, int layer, int layers) {
+  if (c.has("mlp_layer_types")) return is_sparse(c, layer, layers);
+  const auto marks = c.get<std::vector<int>>("moe_layer_freq", {});
+  if (marks.empty()) return layer > 0;
+  if (static_cast<int>(marks.size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: moe_layer_freq: expected {} entries, found {}", c.where(), layers,
+         marks.size());
+  return marks[static_cast<size_t>(layer)] == 1;
+}
+
+Rope rotation(const Config& c, const Dims& d, bool slides) {
+  if (!c.child("rope_parameters").empty())
+    return Rope::from(c, d,
+                      {.theta = slides ? 1e4f : 5e6f,
+                       .part = 0.334f,
+                       .layer_type = slides ? "sliding_attention" : "full_attention"});
+  const float theta = slides ? c.get("swa_rope_theta", 1e4f) : c.get("rope_theta", 5e6f);
+  const float part = c.get("partial_rotary_factor", 0.334f);
+  if (!(part > 0.0f && part <= 1.0f))
+    fail(ErrorKind::bad_checkpoint, "{}: partial_rotary_factor: expected more than 0 and at most 1, found {}",
+         c.where(), part);
+  return Rope::plain(static_cast<int>(part * static_cast<float>(d.head_dim)), theta);
+}
+
+Kind kind_of(const Config& c, const Dims& d, bool slides) {
+  // Published configs name the window without the query itself.
+  const int window = c.has("sliding_window_size") ? c.integer("sliding_window_size", 1, kMaxPositions) + 1
+                                                  : c.integer("sliding_window", 1, kMaxPositions, 129);
+  Dims own = d;
+  if (slides) {
+    own.heads = c.integer("swa_num_attention_heads", 1, 4096, d.heads);
+    own.kv_heads = c.integer("swa_num_key_value_heads", 1, own.heads, std::min(2 * d.kv_heads, own.heads));
+    own.head_dim = c.integer("swa_head_dim", 2, 8192, d.head_dim);
+  }
+  if (own.heads % own.kv_heads != 0)
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads of sliding layers: expected a multiple of {}", c.where(),
+         own.heads, own.kv_heads);
+  const int value = c.integer("v_head_dim", 1, 8192, 128);
+  return {.heads = own.heads,
+          .kv_heads = own.kv_heads,
+          .key_dim = own.head_dim,
+          .value_dim = slides ? c.integer("swa_v_head_dim", 1, 8192, value) : value,
+          .rope = rotation(c, own, slides),
+          .window = slides ? window : 0,
+          .sinks = slides ? c.get("add_swa_attention_sink_bias", true)
+                          : c.get("add_full_attention_sink_bias", false)};
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  auto d = Dims::from(c);
+  d.head_dim = c.integer("head_dim", 2, 8192, 192);
+  const float eps =
+      c.has("layernorm_epsilon") ? epsilon(c, "layernorm_epsilon", 1e-5f) : epsilon(c, "rms_norm_eps", 1e-5f);
+  auto moe = MoeOptions::grouped(c);
+  if (!c.has("n_shared_experts")) moe.shared.width = 0;
+  const auto sliding = sliding_layers(c, d.layers);
+  const Kind local = kind_of(c, d, true), full = kind_of(c, d, false);
+  const float value_scale = c.get("attention_value_scale", 1.0f);
+  const Bias bias = bias_if(c.get("attention_bias", false));
+
+  return pre_norm_decoder(
+      c, w, d, eps,
+      {.mixer =
+           [&](int i, const Weights& layer) {
+             return NarrowValues(layer / "self_attn", d.hidden,
+                                 sliding[static_cast<size_t>(i)] ? local : full, value_scale, bias);
+           },
+       .ffn =
+           [&](int i, const Weights& layer) {
+             return sparse_or_dense(layer / "mlp", c, d.hidden, moe, sparse(c, i, d.layers));
+           }});
+}
+
+}  // namespace
+
+Arch arch_mimo_v2_flash() {
+  return {
+      .model_types = {"mimo_v2_flash"},
+      .gguf = {"mimo2"},
+      .reference = "transformers MiMoV2FlashForCausalLM",
+      .build = build,
+      .weights = std::vector<Rule>{drop("model.mtp.*"), rename("*.attention_sink_bias", "*.sinks")} +
+                 stack_experts(),
+      .tiny =
+          R"({"model_type": "mimo_v2_flash", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
+              "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 48,
+              "v_head_dim": 32, "swa_num_key_value_heads": 3, "hidden_act": "silu", "max_position_embeddings": 512,
+              "rms_norm_eps": 1e-5, "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+              "sliding_window": 9, "rope_parameters": {
+                "full_attention": {"rope_type": "default", "rope_theta": 10000.0, "partial_rotary_factor": 0.5},
+                "sliding_attention": {"rope_type": "default", "rope_theta": 1000.0, "partial_rotary_factor": 0.5}},
+              "attention_value_scale": 0.7, "attention_bias": true, "mlp_layer_types": ["dense", "sparse", "sparse"],
+              "n_routed_experts": 8, "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_group": 2,
+              "topk_group": 1, "norm_topk_prob": true, "routed_scaling_factor": 1.5, "tie_word_embeddings": false})"};
+}
+
+}  // namespace mlxcel
