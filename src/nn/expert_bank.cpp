@@ -14,10 +14,9 @@ ExpertBank::ExpertBank(const Weights& w, const ExpertBankOptions& options) : o_(
 }
 
 array ExpertBank::operator()(const array& x, const array& chosen, const array& weights) const {
-  const array inner = o_.gated
-                          ? kernels::gather_gated_matmul(x, gate_up_.matrix, chosen, o_.activation)
-                          : kernels::activate(kernels::gather_matmul(x, up_.matrix, chosen), o_.activation);
-  const array outer = kernels::gather_matmul(inner, down_.matrix, chosen);
+  const array inner = o_.gated ? gate_up_.gather(x, chosen, o_.activation)
+                               : kernels::activate(up_.gather(x, chosen), o_.activation);
+  const array outer = down_.gather(inner, chosen);
   return mx::sum(mx::multiply(outer, mx::expand_dims(weights, -1)), 1);
 }
 

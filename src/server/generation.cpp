@@ -34,6 +34,10 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
                Request& row) {
   row.cache_prompt = fields.cache_prompt && service.options().prompt_cache;
   row.cache_scope = fields.cache_key;
+  if (fields.adapters) {
+    row.adapters.emplace();
+    for (const auto& [id, scale] : *fields.adapters) row.adapters->push_back({id, scale});
+  }
   row.key = http.key_label;
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;

@@ -386,6 +386,7 @@ MessageRequest parse_messages(std::string_view text, const openai::Bounds& bound
     config->string("effort");
   }
   out.sampling.stop = parse_stops(body);
+  out.sampling.adapters = openai::parse_adapters(body);
   if (const auto x = body.number("temperature", 0, 1)) out.sampling.temperature = static_cast<float>(*x);
   if (const auto x = body.number("top_p", 0, 1)) out.sampling.top_p = static_cast<float>(*x);
   if (const auto x = body.integer("top_k", 0, INT32_MAX)) out.sampling.top_k = static_cast<int>(*x);

@@ -281,7 +281,10 @@ void print_settings(JsonWriter& out, const Settings& s) {
       .field("grammar_lazy", false);
   out.key("samplers").begin_array();
   for (const Stage stage : p.samplers) out.value(to_string(stage));
-  out.end_array().key("lora").begin_array().end_array();
+  out.end_array().key("lora").begin_array();
+  for (const auto& [id, scale] : s.adapters)
+    out.begin_object().field("id", id).field("scale", scale).end_object();
+  out.end_array();
   out.field("post_sampling_probs", p.post_sampling_probs).field("kv_cache_mode", s.kv_mode).end_object();
 }
 

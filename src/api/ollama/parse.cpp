@@ -105,8 +105,7 @@ void parse_common(const JsonNode& body, Request& out, const openai::Bounds& boun
   const auto top = body.integer("top_logprobs", 0, 20);
   if (top && *top > 0 && !wanted) fail_param("top_logprobs", "top_logprobs: only with logprobs: true");
   if (wanted) out.logprobs = static_cast<int>(top.value_or(0));
-  if (const auto adapters = body.find("lora"); adapters && adapters->size() > 0)
-    fail_param("lora", "lora: not supported yet");
+  out.sampling.adapters = openai::parse_adapters(body);
 }
 
 void refuse_images(const JsonNode& node) {

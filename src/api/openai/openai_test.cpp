@@ -185,7 +185,10 @@ TEST(Chat, NothingIsSilentlyIgnored) {
       {R"("mirostat": 3)", "400 mirostat"},
       {R"("samplers": ["nobody"])", "400 samplers"},
       {R"("dry_multiplier": -1)", "400 dry_multiplier"},
-      {R"("lora": [{"id": 0, "scale": 1}])", "400 lora"},
+      {R"("lora": [{"scale": 1}])", "400 lora"},
+      {R"("lora": [{"id": 0, "scale": 1}, {"id": 0, "scale": 2}])", "400 lora"},
+      {R"("lora": [5])", "400 lora[0]"},
+      {R"("lora": {})", "400 lora"},
       {R"("thinking": "much")", "400 thinking"},
       {R"("return_progress": true)", "400 return_progress"},
       {R"("modalities": ["text", "audio"])", "501 modalities[1]"},
@@ -197,6 +200,9 @@ TEST(Chat, NothingIsSilentlyIgnored) {
       "parallel_tool_calls": false, "mirostat": 0, "lora": [], "whatever": 1, "prediction": {})"),
                  kBounds);
   EXPECT_EQ(inert.ignored, std::vector<std::string>{"whatever"});
+  EXPECT_TRUE(inert.sampling.adapters && inert.sampling.adapters->empty());
+  const auto adapted = parse_chat(chat_with(R"("lora": [{"id": 3, "scale": -0.5}, {"id": 0, "scale": 1}])"), kBounds);
+  EXPECT_EQ(*adapted.sampling.adapters, (std::vector<std::pair<int, float>>{{3, -0.5f}, {0, 1.0f}}));
   EXPECT_EQ(inert.echoed.metadata_json, R"({"a":"b"})");
 }
 

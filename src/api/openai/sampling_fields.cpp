@@ -10,6 +10,7 @@ namespace {
 
 constexpr size_t kMaxStops = 16;
 constexpr double kHuge = 1e9;
+constexpr size_t kMaxAdapters = 256;
 
 std::optional<float> real(const JsonNode& body, std::string_view key, double low, double high) {
   const auto x = body.number(key, low, high);
@@ -49,13 +50,6 @@ void only_false(const JsonNode& body, std::string_view key) {
 
 void refused(const JsonNode& body, std::string_view key, std::string_view hint = "") {
   if (body.has(key)) fail_param(std::string(key), "{}: not supported yet{}", key, hint);
-}
-
-void only_empty(const JsonNode& body, std::string_view key) {
-  const auto node = body.find(key);
-  if (!node) return;
-  if (node->kind() != JsonKind::array) node->wrong("an array");
-  if (node->size() != 0) fail_param(std::string(key), "{}: not supported yet", key);
 }
 
 }  // namespace
@@ -127,7 +121,6 @@ StreamFields parse_stream(const JsonNode& body) {
 }
 
 void refuse_unsupported(const JsonNode& body) {
-  only_empty(body, "lora");
   only_false(body, "return_progress");
   for (const char* key :
        {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler", "diffusion_min_canvas_length",
@@ -181,6 +174,7 @@ void parse_chain(const JsonNode& body, SamplingFields& out) {
       out.samplers = parse_stages(names, "samplers");
     }
   }
+  out.adapters = parse_adapters(body);
   out.max_pattern = whole(body, "max_pattern_size", 0, 4096);
   out.min_pattern = whole(body, "min_pattern_size", 0, 4096);
   out.min_count = whole(body, "min_count", 2, 4096);
@@ -190,6 +184,28 @@ void parse_chain(const JsonNode& body, SamplingFields& out) {
     fail_param("prompt_cache_key", "prompt_cache_key: at most 512 characters, found {}",
                out.cache_key.size());
   }
+}
+
+std::vector<std::pair<int, float>> parse_adapter_list(const JsonNode& list) {
+  if (list.kind() != JsonKind::array) list.wrong("an array of {id, scale}");
+  if (list.size() > kMaxAdapters)
+    fail_param("lora", "lora: at most {} adapters, found {}", kMaxAdapters, list.size());
+  std::vector<std::pair<int, float>> out;
+  for (const auto& item : list.items()) {
+    if (item.kind() != JsonKind::object) item.wrong("an object of id and scale");
+    const auto id = item.integer("id", 0, std::numeric_limits<int>::max());
+    const auto scale = item.number("scale", -kHuge, kHuge);
+    if (!id || !scale) fail_param("lora", "{}: expected an id and a scale", item.path());
+    for (const auto& [earlier, own] : out)
+      if (earlier == *id) fail_param("lora", "{}: adapter {} is named twice", item.path(), *id);
+    out.emplace_back(static_cast<int>(*id), static_cast<float>(*scale));
+  }
+  return out;
+}
+
+std::optional<std::vector<std::pair<int, float>>> parse_adapters(const JsonNode& body) {
+  const auto list = body.find("lora");
+  return list ? std::optional(parse_adapter_list(*list)) : std::nullopt;
 }
 
 EchoedFields parse_inert(const JsonNode& body) {

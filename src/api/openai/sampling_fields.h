@@ -6,6 +6,7 @@
 #include <map>
 #include <optional>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "api/json_node.h"
@@ -29,6 +30,7 @@ struct SamplingFields {
   std::optional<std::vector<Stage>> samplers;
   std::optional<int> max_pattern, min_pattern, min_count;  // loop detection; 0: off
   bool post_sampling_probs = false;
+  std::optional<std::vector<std::pair<int, float>>> adapters;  // id, scale; the others get 0
   bool cache_prompt = true;      // reuse kept prefixes and keep this one
   std::string cache_key;         // prefixes are shared by requests with the same
   std::optional<uint32_t> seed;  // folded to 32 bits; absent also for -1 and 4294967295 (fresh)
@@ -42,6 +44,10 @@ SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds);
 /// The stages beyond the usual ones, their order, loop detection and the prompt cache; native and OpenAI's
 /// alike.
 void parse_chain(const JsonNode& body, SamplingFields& out);
+/// `lora`: ids with their scales; nothing where it is absent.
+std::optional<std::vector<std::pair<int, float>>> parse_adapters(const JsonNode& body);
+/// The same of a list itself.
+std::vector<std::pair<int, float>> parse_adapter_list(const JsonNode& list);
 /// A string or a list of at most 16; the empty string is refused.
 std::vector<std::string> parse_stop(const JsonNode& body);
 /// Folds a seed to 32 bits; nothing for "a fresh one".

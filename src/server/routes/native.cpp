@@ -5,6 +5,7 @@
 #include "api/json_node.h"
 #include "api/llama/completion.h"
 #include "api/openai/chat.h"
+#include "base/log.h"
 #include "server/chat_job.h"
 #include "server/model_pool.h"
 
@@ -64,6 +65,7 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
     settings.n_predict = options.predict;
     settings.stop = options.reverse_prompts;
     settings.kv_mode = engine->kv_label();
+    for (const AdapterInfo& one : engine->adapters()) settings.adapters.emplace_back(one.id, one.scale);
     out.key("default_generation_settings").begin_object().key("params");
     llama::print_settings(out, settings);
     out.field("n_ctx", engine->context()).end_object();
@@ -202,6 +204,33 @@ void refuse_route(Router& router, const char* method, const char* path, int stat
              [status, type, text](const auto&) { throw Refusal({status, type, text, std::nullopt}); });
 }
 
+void adapters(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  JsonWriter out;
+  out.begin_array();
+  for (const AdapterInfo& one : service.engine_or_refuse()->adapters())
+    out.begin_object()
+        .field("id", one.id)
+        .field("path", one.path)
+        .field("scale", one.scale)
+        .field("task_name", "")
+        .field("prompt_prefix", "")
+        .end_object();
+  out.end_array();
+  exchange->respond(json(out.take()));
+}
+
+void scale_adapters(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto engine = service.engine_or_refuse();
+  if (engine->adapters_fused())
+    refuse(501, "not_supported_error", "adapters are fused into the weights (--lora-fuse): scales are fixed");
+  std::vector<AdapterScale> scales;
+  for (const auto& [id, scale] : openai::parse_adapter_list(JsonNode::parse(exchange->request().body)))
+    scales.push_back({id, scale});
+  for (const int id : engine->set_adapter_scales(scales))
+    log::warn("server", "/lora-adapters: adapter {} is not loaded: ignored", id);
+  exchange->respond(json(R"({"success":true})"));
+}
+
 }  // namespace
 
 void add_native_routes(Router& router) {
@@ -220,12 +249,8 @@ void add_native_routes(Router& router) {
   router.add("GET", "/v1/cache/stats", [&service](const auto& exchange) { cache_stats(service, exchange); });
   router.add("POST", "/v1/cache/reset", [&service](const auto& exchange) { cache_reset(service, exchange); });
   router.add("GET", "/slots", [&service](const auto& exchange) { slots(service, exchange); });
-  router.add("GET", "/lora-adapters", [](const auto& exchange) { exchange->respond(json("[]")); });
-  router.add("POST", "/lora-adapters", [](const auto& exchange) {
-    const auto body = JsonNode::parse(exchange->request().body);
-    if (body.kind() != JsonKind::array) body.wrong("an array of {id, scale}");
-    exchange->respond(json(R"({"success":true})"));
-  });
+  router.add("GET", "/lora-adapters", [&service](const auto& exchange) { adapters(service, exchange); });
+  router.add("POST", "/lora-adapters", [&service](const auto& exchange) { scale_adapters(service, exchange); });
   router.add("GET", "/v1/internal/mtp-policy", [&service](const auto& exchange) {
     JsonWriter out;
     out.begin_object()

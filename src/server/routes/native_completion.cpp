@@ -45,6 +45,8 @@ class NativeWriter final : public AnswerWriter {
           .stop = request.sampling.stop,
           .kv_mode = kv_mode,
           .grammar = request.form.kind == OutputForm::Kind::gbnf ? request.form.source : std::string()};
+      for (const AdapterScale& one : rows[i].adapters.value_or(std::vector<AdapterScale>{}))
+        answer.settings.adapters.emplace_back(one.id, one.scale);
       if (request.echo) answer.content = answer.prompt;
       answers_.push_back(std::move(answer));
     }
