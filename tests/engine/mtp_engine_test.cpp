@@ -102,7 +102,7 @@ TEST_P(MtpEngine, DraftsChangeNothing) {
   EXPECT_EQ(stats.pages_free, stats.pages_total);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MtpEngine, ::testing::Values("deepseek_v3", "glm4_moe"),
+INSTANTIATE_TEST_SUITE_P(All, MtpEngine, ::testing::Values("deepseek_v3", "glm4_moe", "qwen3_5"),
                          [](const auto& info) { return std::string(info.param); });
 
 }  // namespace

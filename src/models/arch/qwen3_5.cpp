@@ -25,23 +25,32 @@ Ffn experts(const Config& c, const Weights& mlp, int hidden, Activation activati
   return SparseMoe(mlp, hidden, moe);
 }
 
-Decoder build(const Config& whole, const Weights& w) {
-  const Config c = text_config(whole);
+Dims dims(const Config& c) {
   auto d = Dims::from(c);
   d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  return d;
+}
+
+GatedAttentionOptions full_attention(const Config& c, const Dims& d, float eps) {
+  return {.rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
+}
+
+Ffn feed_forward(const Config& c, const Weights& mlp, int hidden) {
+  const Activation activation = activation_from(c, "hidden_act", "silu");
+  if (c.integer("num_experts", 0, 4096, 0) > 0) return experts(c, mlp, hidden, activation);
+  return GatedMlp(mlp, hidden, c.integer("intermediate_size", 1, kMaxWidth), activation);
+}
+
+Decoder build(const Config& whole, const Weights& w) {
+  const Config c = text_config(whole);
+  const Dims d = dims(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto delta = GatedDeltaOptions::from(c, d.hidden, eps);
   const auto full = full_attention_layers(c, d.layers);
-  const GatedAttentionOptions attention{
-      .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
-  const bool sparse = c.integer("num_experts", 0, 4096, 0) > 0;
+  const auto attention = full_attention(c, d, eps);
   const auto mixer = [&](int i, const Weights& layer) {
     return full[static_cast<size_t>(i)] ? Mixer(GatedAttention(layer / "self_attn", d, attention))
                                         : Mixer(GatedDeltaMixer(layer / "linear_attn", delta));
-  };
-  const auto ffn = [&](const Weights& mlp) {
-    if (sparse) return experts(c, mlp, d.hidden, delta.activation);
-    return Ffn(GatedMlp(mlp, d.hidden, c.integer("intermediate_size", 1, kMaxWidth), delta.activation));
   };
   const bool tied = c.get("tie_word_embeddings", whole.get("tie_word_embeddings", false));
 
@@ -50,21 +59,48 @@ Decoder build(const Config& whole, const Weights& w) {
     model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
                       .mixer = mixer(i, layer),
                       .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                      .ffn = ffn(layer / "mlp")});
+                      .ffn = feed_forward(c, layer / "mlp", d.hidden)});
   model.finish(w.rms_norm("model.norm", d.hidden, eps),
                make_head(w, "lm_head", "model.embed_tokens", model.embedding(), tie_if(tied)));
   return model;
 }
 
+MtpBlock mtp(const Config& whole, const Weights& w) {
+  const Config c = text_config(whole);
+  const Dims d = dims(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const Weights own = w / "mtp", layer = own / "layers.0";
+  return {.embedding_norm = own.rms_norm("pre_fc_norm_embedding", d.hidden, eps),
+          .hidden_norm = own.rms_norm("pre_fc_norm_hidden", d.hidden, eps),
+          .join = own.linear("fc", d.hidden, 2 * d.hidden, Bias::none),
+          .layer = PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                           .mixer = GatedAttention(layer / "self_attn", d, full_attention(c, d, eps)),
+                           .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                           .ffn = feed_forward(c, layer / "mlp", d.hidden)},
+          .norm = own.rms_norm("norm", d.hidden, eps),
+          .goes_on_normed = true};
+}
+
+std::vector<Rule> layer_rules() {
+  return {stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*"),
+          split_axis(-2, "*.mlp.experts.gate_up_proj",
+                     {"*.mlp.switch_mlp.gate_proj.weight", "*.mlp.switch_mlp.up_proj.weight"}),
+          rename("*.mlp.experts.down_proj", "*.mlp.switch_mlp.down_proj.weight")};
+}
+
+std::vector<Rule> mtp_rules(const Config&, const Source& source) {
+  auto rules = text_side_rules() + std::vector<Rule>{drop("model.*"), drop("lm_head.*")} + layer_rules();
+  const auto centred = centred_norm_rules(source);
+  if (centred.empty()) return rules;
+  for (const char* norm : {"mtp.norm.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"})
+    rules.push_back(add_constant(norm, 1.0f));
+  return rules + centred;
+}
+
 std::vector<Rule> weights(const Config&, const Source& source) {
   auto rules = text_side_rules();
   rules.push_back(drop("*mtp.*"));
-  rules.push_back(stack("*.mlp.experts.#.*", "*.mlp.switch_mlp.*"));
-  rules.push_back(split_axis(-2, "*.mlp.experts.gate_up_proj",
-                             {"*.mlp.switch_mlp.gate_proj.weight", "*.mlp.switch_mlp.up_proj.weight"}));
-  rules.push_back(rename("*.mlp.experts.down_proj", "*.mlp.switch_mlp.down_proj.weight"));
-  for (Rule& rule : centred_norm_rules(source)) rules.push_back(std::move(rule));
-  return rules;
+  return rules + layer_rules() + centred_norm_rules(source);
 }
 
 }  // namespace
@@ -75,6 +111,7 @@ Arch arch_qwen3_5() {
           .reference = "transformers Qwen3_5ForCausalLM",
           .build = build,
           .weights = weights,
+          .mtp = {.build = mtp, .weights = mtp_rules},
           .tiny = R"({"model_type": "qwen3_5", "tie_word_embeddings": false, "text_config": {
               "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
               "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "hidden_act": "silu",
