@@ -118,6 +118,30 @@ TEST_P(AdaptersTest, rows_with_different_sets_are_each_as_alone) {
   }
 }
 
+TEST(Adapters, stand_beside_quantised_weights) {
+  for (const NamedArch& entry : arch_table()) {
+    if (entry.family != "llama" && entry.family != "qwen3_moe" && entry.family != "gemma2") continue;
+    const auto codes = quantised(tiny_source(entry), 32);
+    const auto model = build_model(tiny_config(entry), codes);
+    const auto dense = build_model(tiny_config(entry), dequantised_source(codes));
+    const PeftFolder folder(adaptable(entry, *model), 1);
+    const Tokens tokens = some_tokens(model->info().vocab_size, kTokens);
+    Rows answers[2];
+    for (Model* one : {model.get(), dense.get()}) {
+      const AdapterSet set{{{one->adapter(folder.files()), 1.0f}}};
+      StateStore store(one->layout(), StoreOptions{.kv_dtype = mx::float32, .max_tokens = 256});
+      RowState row = store.make_row(kTokens);
+      Step step;
+      step.add(&row, tokens, Wants::all, &set);
+      answers[one == dense.get() ? 1 : 0] = finish(*one, step);
+    }
+    size_t close = 0;
+    for (size_t i = 0; i < tokens.size(); ++i)
+      close += log_distance({answers[0][i]}, {answers[1][i]}) <= 2e-2f ? 1 : 0;
+    EXPECT_GE(close, tokens.size() * 3 / 4) << entry.family << ": " << log_distance(answers[0], answers[1]);
+  }
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (size_t i = 0; i < arch_table().size(); ++i)
