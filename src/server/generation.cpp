@@ -30,6 +30,13 @@ Generation::~Generation() {
   for (size_t i = 0; i < rows_.size(); ++i) leave_slot(i);
 }
 
+void add_drafts(const Timings& from, openai::TimingFigures& to) {
+  to.draft_n = from.drafted;
+  to.draft_n_accepted = from.accepted;
+  to.draft_rounds = from.draft_rounds;
+  to.draft_kind = from.draft_kind;
+}
+
 void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
                Request& row) {
   row.cache_prompt = fields.cache_prompt && service.options().prompt_cache;
@@ -216,6 +223,7 @@ void Generation::on_text(size_t index, TextEvent event) {
       so_far.cache_n = row.timings.cached_tokens;
       so_far.prompt_n = row.timings.prompt_tokens - row.timings.cached_tokens;
       so_far.prompt_ms = row.timings.prompt_ms;
+      add_drafts(row.timings, so_far);
       so_far.predicted_n = row.generated;
       so_far.predicted_ms = row.timings.decode_ms + row.earlier_ms;
       plan_.writer->timed(index, so_far);
@@ -256,6 +264,7 @@ void Generation::end_row(size_t index, TextEnd& end) {
   t.predicted_n = row.generated;
   t.prompt_n = end.timings.prompt_tokens - end.timings.cached_tokens;
   t.prompt_ms = end.timings.prompt_ms;
+  add_drafts(end.timings, t);
   t.predicted_ms = end.timings.decode_ms + row.earlier_ms;
   service_.metrics().queue_wait.observe(end.timings.queue_ms / 1e3);
   row.figures.finish = end.finish;
@@ -269,11 +278,15 @@ void Generation::end_row(size_t index, TextEnd& end) {
   openai::Usage usage;
   openai::TimingFigures totals = row.figures.timings;
   usage.prompt_tokens = plan_.prompt_tokens;
-  totals.predicted_n = 0;
+  totals.predicted_n = totals.draft_n = totals.draft_n_accepted = totals.draft_rounds = 0;
   for (const auto& each : rows_) {
     usage.completion_tokens += each.generated;
     usage.cached_tokens = std::max(usage.cached_tokens, each.figures.timings.cache_n);
     totals.predicted_n += each.generated;
+    totals.draft_n += each.figures.timings.draft_n;
+    totals.draft_n_accepted += each.figures.timings.draft_n_accepted;
+    totals.draft_rounds += each.figures.timings.draft_rounds;
+    if (totals.draft_kind.empty()) totals.draft_kind = each.figures.timings.draft_kind;
     totals.predicted_ms = std::max(totals.predicted_ms, each.figures.timings.predicted_ms);
     service_.metrics().saw_sequence(each.generated + plan_.prompt_tokens);
   }

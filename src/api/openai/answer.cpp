@@ -32,7 +32,13 @@ void print_timings(JsonWriter& out, const TimingFigures& t) {
   // The first token comes from the prompt's own step.
   out.field("predicted_n", t.predicted_n).field("predicted_ms", t.predicted_ms);
   out.field("predicted_per_token_ms", each(t.predicted_n - 1, t.predicted_ms));
-  out.field("predicted_per_second", rate(t.predicted_n - 1, t.predicted_ms)).end_object();
+  out.field("predicted_per_second", rate(t.predicted_n - 1, t.predicted_ms));
+  if (t.draft_rounds > 0)
+    out.field("draft_n", t.draft_n)
+        .field("draft_n_accepted", t.draft_n_accepted)
+        .field("draft_rounds", t.draft_rounds)
+        .field("draft_kind", t.draft_kind);
+  out.end_object();
 }
 
 std::string printable_token(const std::string& bytes) {
