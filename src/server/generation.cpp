@@ -30,12 +30,16 @@ Generation::~Generation() {
   for (size_t i = 0; i < rows_.size(); ++i) leave_slot(i);
 }
 
+namespace {
+
 void add_drafts(const Timings& from, openai::TimingFigures& to) {
   to.draft_n = from.drafted;
   to.draft_n_accepted = from.accepted;
   to.draft_rounds = from.draft_rounds;
   to.draft_kind = from.draft_kind;
 }
+
+}  // namespace
 
 void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
                Request& row) {
