@@ -83,10 +83,8 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
   const int fair = std::max(1, room / rows);
   std::vector<DraftAsk> asks;
   std::vector<Piece*> whose;
-  std::vector<uint64_t> present;
   for (Piece& piece : pieces) {
     Sequence& s = *piece.sequence;
-    present.push_back(s.id);
     int most = std::min({fair, s.limit - s.generated - 1, most_drafted()});
     if (room <= 0 || most <= 0) continue;
     if (options_.draft_adaptive) most = s.width.next(dearer, most);
@@ -95,6 +93,8 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
     whose.push_back(&piece);
   }
   if (asks.empty()) return 0;
+  std::vector<uint64_t> present;
+  for (const auto& s : running_) present.push_back(s->id);
   int taken = 0;
   try {
     drafter_->keep_only(present);
