@@ -83,7 +83,9 @@ TEST_P(MtpGoldenTest, guesses_as_its_layers_do) {
     const auto whole = in_chunks(model->layout(), tokens, 100,
                                  [&](Step& step, int) { return model->logits_and_hidden(step); });
     const Rows plain = run(*model, golden.tokens);
-    if (form == KernelMode::native) EXPECT_EQ(rows_of(whole[0].first), plain) << golden.name;
+    if (form == KernelMode::native) {
+      EXPECT_EQ(rows_of(whole[0].first), plain) << golden.name;
+    }
     const array& states = whole[0].second;
     for (const int chunk : {100, 5}) {
       const auto parts = in_chunks(head->layout(), tokens.subspan(1), chunk, [&](Step& step, int first) {

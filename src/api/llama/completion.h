@@ -57,7 +57,7 @@ struct Settings {
   bool ignore_eos = false, stream = false;
   std::vector<std::string> stop;
   std::string kv_mode, grammar;
-  std::vector<std::pair<int, float>> adapters;  // id, scale
+  std::vector<std::pair<int, float>> adapters = {};  // id, scale
 };
 void print_settings(JsonWriter& out, const Settings& settings);
 

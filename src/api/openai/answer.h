@@ -30,7 +30,7 @@ struct TimingFigures {
   int cache_n = 0, prompt_n = 0, predicted_n = 0;
   double prompt_ms = 0, predicted_ms = 0;
   int draft_n = 0, draft_n_accepted = 0, draft_rounds = 0;  // shown where something was drafted
-  std::string draft_kind;
+  std::string draft_kind = {};
 };
 void print_timings(JsonWriter& out, const TimingFigures& timings);
 
