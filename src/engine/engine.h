@@ -141,7 +141,6 @@ struct Timings {
   double queue_ms = 0, prompt_ms = 0, decode_ms = 0;
   int prompt_tokens = 0, cached_tokens = 0, generated_tokens = 0;
   int drafted = 0, accepted = 0, draft_rounds = 0;  // speculation
-  const char* draft_kind = "";                      // Engine::draft_kind() where something was drafted
 };
 
 struct Scored {

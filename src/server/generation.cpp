@@ -32,11 +32,11 @@ Generation::~Generation() {
 
 namespace {
 
-void add_drafts(const Timings& from, openai::TimingFigures& to) {
+void add_drafts(const Timings& from, const std::string& kind, openai::TimingFigures& to) {
   to.draft_n = from.drafted;
   to.draft_n_accepted = from.accepted;
   to.draft_rounds = from.draft_rounds;
-  to.draft_kind = from.draft_kind;
+  to.draft_kind = kind;
 }
 
 }  // namespace
@@ -94,6 +94,7 @@ Generation::Generation(const Router& router, std::shared_ptr<Engine> engine,
     : router_(router),
       service_(router.service()),
       engine_(std::move(engine)),
+      draft_kind_(engine_->draft_kind()),
       exchange_(std::move(exchange)),
       plan_(std::move(plan)),
       started_(Clock::now()) {
@@ -227,7 +228,7 @@ void Generation::on_text(size_t index, TextEvent event) {
       so_far.cache_n = row.timings.cached_tokens;
       so_far.prompt_n = row.timings.prompt_tokens - row.timings.cached_tokens;
       so_far.prompt_ms = row.timings.prompt_ms;
-      add_drafts(row.timings, so_far);
+      add_drafts(row.timings, draft_kind_, so_far);
       so_far.predicted_n = row.generated;
       so_far.predicted_ms = row.timings.decode_ms + row.earlier_ms;
       plan_.writer->timed(index, so_far);
@@ -268,7 +269,7 @@ void Generation::end_row(size_t index, TextEnd& end) {
   t.predicted_n = row.generated;
   t.prompt_n = end.timings.prompt_tokens - end.timings.cached_tokens;
   t.prompt_ms = end.timings.prompt_ms;
-  add_drafts(end.timings, t);
+  add_drafts(end.timings, draft_kind_, t);
   t.predicted_ms = end.timings.decode_ms + row.earlier_ms;
   service_.metrics().queue_wait.observe(end.timings.queue_ms / 1e3);
   row.figures.finish = end.finish;

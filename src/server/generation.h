@@ -83,6 +83,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
   const Router& router_;
   Service& service_;
   std::shared_ptr<Engine> engine_;
+  std::string draft_kind_;
   std::shared_ptr<Exchange> exchange_;
   Plan plan_;
   std::vector<Row> rows_;

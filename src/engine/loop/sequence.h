@@ -43,7 +43,6 @@ struct Sequence {
   std::optional<DiskCache::Entry> stored;                  // a longer prefix than memory may have
   DraftWidth width;
   int drafted = 0, accepted = 0, draft_rounds = 0;
-  const char* draft_kind = "";
   uint64_t steps = 0;  // evaluations that succeeded
   TimePoint submitted, admitted, first_token;
   bool was_admitted = false;
@@ -64,7 +63,6 @@ struct Sequence {
     t.drafted = drafted;
     t.accepted = accepted;
     t.draft_rounds = draft_rounds;
-    t.draft_kind = draft_kind;
     t.queue_ms = milliseconds_between(submitted, was_admitted ? admitted : now);
     if (was_admitted) t.prompt_ms = milliseconds_between(admitted, generated > 0 ? first_token : now);
     if (generated > 0) t.decode_ms = milliseconds_between(first_token, now);

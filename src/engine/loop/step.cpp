@@ -258,7 +258,6 @@ void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int row
   s.drafted += static_cast<int>(piece.draft.size());
   s.accepted += static_cast<int>(accepted);
   ++s.draft_rounds;
-  s.draft_kind = draft_kind_;
   s.width.observe(static_cast<int>(piece.draft.size()), static_cast<int>(accepted));
   work_.drafted += piece.draft.size();
   work_.accepted += accepted;
