@@ -231,6 +231,36 @@ void scale_adapters(Service& service, const std::shared_ptr<Exchange>& exchange)
   exchange->respond(json(R"({"success":true})"));
 }
 
+// What drafts, whether blocks are exact, and how it fares. Drafting here is always asked for, and a row whose drafts
+// do not pay goes on without them by itself.
+void draft_policy(Service& service, const std::shared_ptr<Exchange>& exchange) {
+  const auto engine = service.engine();
+  const std::string kind = engine ? engine->draft_kind() : "";
+  const EngineStats stats = engine ? engine->stats() : EngineStats{};
+  JsonWriter out;
+  out.begin_object().field("schema_version", 1);
+  out.field("state", kind.empty() ? "unavailable" : "forced");
+  out.field("reason", !engine ? "worker_not_ready" : kind.empty() ? "no_mtp_dispatch" : "asked_for");
+  if (const std::string label = engine ? engine->speculation_label() : ""; !kind.empty())
+    out.field("verdict", label.ends_with("verify exact") ? "exact" : "within tolerance");
+  else
+    out.key("verdict").null();
+  out.field("mtp_enabled", !kind.empty()).field("target", service.options().model_id);
+  if (kind.empty())
+    out.key("drafter").null();
+  else
+    out.field("drafter", kind);
+  out.field("hardware", "Unknown-0c").key("block_size").null();
+  if (stats.drafted == 0)
+    out.key("acceptance_rate").null();
+  else
+    out.field("acceptance_rate", static_cast<double>(stats.accepted) / static_cast<double>(stats.drafted));
+  out.field("samples", stats.draft_rounds).field("samples_required", 4);
+  out.field("samples_remaining", stats.draft_rounds < 4 ? 4 - static_cast<int>(stats.draft_rounds) : 0);
+  out.key("decline_detail").null().end_object();
+  exchange->respond(json(out.take()));
+}
+
 }  // namespace
 
 void add_native_routes(Router& router) {
@@ -251,27 +281,8 @@ void add_native_routes(Router& router) {
   router.add("GET", "/slots", [&service](const auto& exchange) { slots(service, exchange); });
   router.add("GET", "/lora-adapters", [&service](const auto& exchange) { adapters(service, exchange); });
   router.add("POST", "/lora-adapters", [&service](const auto& exchange) { scale_adapters(service, exchange); });
-  router.add("GET", "/v1/internal/mtp-policy", [&service](const auto& exchange) {
-    JsonWriter out;
-    out.begin_object()
-        .field("schema_version", 1)
-        .field("state", "unavailable")
-        .field("reason", "no_mtp_dispatch");
-    out.key("verdict")
-        .null()
-        .field("mtp_enabled", false)
-        .field("target", service.options().model_id)
-        .key("drafter")
-        .null();
-    out.field("hardware", "Unknown-0c")
-        .key("block_size")
-        .null()
-        .key("acceptance_rate")
-        .null()
-        .field("samples", 0);
-    out.field("samples_required", 4).field("samples_remaining", 4).key("decline_detail").null().end_object();
-    exchange->respond(json(out.take()));
-  });
+  router.add("GET", "/v1/internal/mtp-policy",
+             [&service](const auto& exchange) { draft_policy(service, exchange); });
   refuse_route(router, "POST", "/slots/{id}", 501, "not_supported_error",
                "slots are neither saved nor restored yet");
   for (const char* method : {"GET", "POST"}) {
