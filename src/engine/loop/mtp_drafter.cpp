@@ -6,6 +6,7 @@
 #include <cmath>
 
 #include "base/clock.h"
+#include "base/error.h"
 #include "state/step.h"
 
 namespace mlxcel {
