@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 #include <mlx/transforms.h>
 
+#include <map>
+
 #include "network.h"
 #include "nn/adapter.h"
 #include "peft_folder.h"
@@ -27,6 +29,13 @@ class AdaptersTest : public ::testing::TestWithParam<Case> {
   void TearDown() override { set_kernel_mode(before_); }
   static const NamedArch& entry() { return arch_table()[GetParam().entry]; }
 
+  /// Once a family.
+  static const std::vector<TensorShape>& matrices_of(const Model& model) {
+    static std::map<std::string, std::vector<TensorShape>> known;
+    const auto found = known.find(entry().family);
+    if (found != known.end()) return found->second;
+    return known.emplace(entry().family, adaptable(entry(), model)).first->second;
+  }
   static AdapterSet set_of(std::vector<AdapterSet::Use> uses) { return {std::move(uses)}; }
 
   /// One row's answers in a step with others.
@@ -58,7 +67,7 @@ class AdaptersTest : public ::testing::TestWithParam<Case> {
 
 TEST_P(AdaptersTest, an_adapter_gives_what_changed_weights_give) {
   const auto model = build_model(tiny_config(entry()), tiny_source(entry()));
-  const auto matrices = adaptable(entry(), *model);
+  const auto& matrices = matrices_of(*model);
   ASSERT_FALSE(matrices.empty());
   const PeftFolder folder(matrices, 1);
   const AdapterFiles files = folder.files();
@@ -93,7 +102,7 @@ TEST_P(AdaptersTest, an_adapter_gives_what_changed_weights_give) {
 
 TEST_P(AdaptersTest, rows_with_different_sets_are_each_as_alone) {
   const auto model = build_model(tiny_config(entry()), tiny_source(entry()));
-  const auto matrices = adaptable(entry(), *model);
+  const auto& matrices = matrices_of(*model);
   ASSERT_FALSE(matrices.empty());
   // The second touches every other matrix only, so that rows meet at sites that one of them has nothing at.
   std::vector<TensorShape> half;
