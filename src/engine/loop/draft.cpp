@@ -35,8 +35,7 @@ void Loop::make_drafter() {
     if (!head)
       fail(ErrorKind::unsupported,
            "draft-kind internal-mtp: {} has no block that predicts further here, or the checkpoint came "
-           "without its "
-           "tensors",
+           "without its tensors",
            info_.model_type);
     drafter_ =
         std::make_unique<MtpDrafter>(std::move(head), ModelDrafter::Options{.kv_dtype = store_->kv_dtype(),
@@ -59,8 +58,7 @@ void Loop::make_drafter() {
   if (check.verdict == VerifyCheck::Verdict::declined)
     fail(ErrorKind::unsupported,
          "speculation: {} tokens in one block differ from single steps by {:.3g} in log-probability: this "
-         "model "
-         "cannot verify drafts here",
+         "model cannot verify drafts here",
          block, check.largest);
   speculation_label_ += fmt::format(", up to {} tokens, verify {}", most_drafted(), to_string(check.verdict));
   log::info("engine", "speculative={}", speculation_label_);

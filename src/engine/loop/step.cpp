@@ -32,7 +32,7 @@ std::vector<Piece> Loop::plan() {
     pieces.push_back({s.get(), s->remaining(), Wants::last});
     decoding += pieces.back().count;
   }
-  if (drafter_ && !pieces.empty()) decoding += draft(pieces, pace_.budget() - decoding);
+  if (drafter_ && !pieces.empty()) decoding += draft(pieces, std::min(pace_.budget(), step_limit_) - decoding);
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
