@@ -103,7 +103,7 @@ CASES = {
     "llama_peft_rslora": (by_peft, LLAMA, {**EAGER, "use_rslora": True,
                                            "target_modules": ["k_proj", "up_proj", "lm_head"]}),
     "gpt2_peft": (by_peft, GPT2, {**EAGER, "fan_in_fan_out": True, "target_modules": ["c_attn", "c_fc", "c_proj"]}),
-    "llama_mlx": (by_mlx, LLAMA, {"rank": 5, "scale": 1.5, "dropout": 0.0,
+    "llama_mlx": (by_mlx, {**LLAMA, "tie_word_embeddings": False}, {"rank": 5, "scale": 1.5, "dropout": 0.0,
                                   "keys": ["self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"]}),
     "qwen3_moe_mlx": (by_mlx, QWEN3_MOE, {"rank": 3, "scale": 1.25, "dropout": 0.0,
                                           "keys": ["self_attn.k_proj", "mlp.switch_mlp.gate_proj",
