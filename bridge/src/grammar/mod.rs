@@ -8,8 +8,9 @@ use llguidance::{regex_to_lark, Matcher, ParserFactory};
 use std::sync::{Arc, Mutex};
 use toktrie::{ApproximateTokEnv, InferenceCapabilities, TokEnv, TokRxInfo, TokTrie};
 
-/// White space between the tokens of JSON: enough for deep indentation, and an end to it.
-const JSON_SPACE: &str = r"[\x20\x0A\x0D\x09]{1,64}";
+/// White space between the tokens of JSON: a blank or two, or a line break or two with indentation. Enough for any
+/// layout, and no room for a model to idle in.
+const JSON_SPACE: &str = r"[\x20\x09]{1,2}|(\x0D?\x0A){1,2}[\x20\x09]{0,32}";
 
 /// A vocabulary as llguidance wants it; made once per tokenizer.
 pub struct Tables {

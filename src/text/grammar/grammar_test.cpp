@@ -83,6 +83,17 @@ TEST_F(GrammarTest, JsonObjects) {
     EXPECT_FALSE(obeys(Kind::json_object, "", bad)) << bad;
 }
 
+TEST_F(GrammarTest, BlanksBetweenTokensOfJsonAreBounded) {
+  const std::string deep(32, ' ');
+  for (const std::string& good :
+       {std::string("{ \"a\" :  1 }"), "{\n" + deep + "\"a\": 1\r\n}", std::string("{\n\n\t\"a\":\t1}"),
+        std::string("{\"a\": [\n  1,\n  2\n]\n}")})
+    EXPECT_TRUE(obeys(Kind::json_object, "", good)) << good;
+  for (const std::string& bad : {std::string("{   \"a\": 1}"), "{\n" + deep + " \"a\": 1}",
+                                 std::string("{\n\n\n\"a\": 1}"), std::string("{\"a\":     1}")})
+    EXPECT_FALSE(obeys(Kind::json_object, "", bad)) << bad;
+}
+
 TEST_F(GrammarTest, SchemaKeywordsAreEnforced) {
   struct Case {
     const char *schema, *good, *bad;
