@@ -142,6 +142,7 @@ int command(Door door, int argc, char** argv) {
     throw UsageError("chat needs a terminal on stdin; give a prompt with `mlxcel generate -p`");
 
   options.parallel = 1;
+  if (prompt) options.warmup = false;  // one answer: its own pass is the first
   options.prompt_lookup = serve.prompt_lookup;
   options.draft_tokens = serve.draft_tokens;
   options.language_bias = serve.language_bias;

@@ -19,6 +19,8 @@ constexpr int kMostRows = 1024;
 constexpr size_t kDirectTiles = 3;
 // A task's activation panel should stay in the second-level cache beside the weights.
 constexpr size_t kPanelBytes = size_t{224} << 10;
+// Up to so many tiles a block's weights are waited for, if nobody asks for them early.
+constexpr size_t kStreamedTiles = 12;
 // A task's spread weights should stay in the first-level cache.
 constexpr size_t kScratchBytes = size_t{20} << 10;
 
@@ -224,13 +226,15 @@ class Products::Plan final : public PhaseWork {
                                              [](int task, const Unit& unit) { return task < unit.task0; }) -
                             units_.begin()) -
         1;
-    for (int task = begin; task < end; ++task) {
-      while (u + 1 < units_.size() && units_[u + 1].task0 <= task) ++u;
-      block(panels, units_[u], task - units_[u].task0);
+    for (int task = begin; task < end; ++u) {
+      const Unit& unit = units_[u];
+      const int last = std::min(end, unit.task0 + unit.segment->blocks);
+      blocks(panels, unit, task - unit.task0, last - unit.task0);
+      task = last;
     }
   }
 
-  /// What one block of a unit works with.
+  /// What the blocks of a unit work with, one after another.
   struct Work {
     const Segment& segment;
     const uint8_t* packed;
@@ -277,6 +281,18 @@ class Products::Plan final : public PhaseWork {
     }
   }
 
+  /// Asks for a tile's share of the `count` chunks from `chunk` on, which may lie in the next block: they come
+  /// from memory while this tile is computed.
+  void fetch_next(const Work& w, int chunk, int count, const Tile& t) const {
+    const auto tiles = static_cast<int>(w.tiles.size()), number = static_cast<int>(&t - w.tiles.data());
+    const auto all = static_cast<size_t>(w_->columns / kChunk);
+    const auto offset = [&](size_t chunks) { return w.segment.block_bytes * chunks / all; };
+    const uint8_t* const from = w.packed + offset(static_cast<size_t>(chunk));
+    const int lines = static_cast<int>(offset(static_cast<size_t>(count)) / 64) + 1;
+    const auto [begin, end] = share(lines, number, tiles);
+    for (int line = begin; line < end; ++line) __builtin_prefetch(from + static_cast<ptrdiff_t>(line) * 64);
+  }
+
   /// Codes spread once for all tiles, a stretch of K at a time.
   void spread(const Work& w) const {
     static thread_local Scratch scratch_buffer;
@@ -291,6 +307,7 @@ class Products::Plan final : public PhaseWork {
       bodies_->spread(layout, w.packed, chunk, chunk + n, w.kind == kBytePanel, scratch);
       for (const Tile& t : w.tiles) {
         const bool last = chunk + n == all;
+        if (w.tiles.size() <= kStreamedTiles) fetch_next(w, chunk + n, n, t);
         if (last) fetch_output(w, t);
         bodies_->tile(scratch,
                       w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
@@ -326,7 +343,8 @@ class Products::Plan final : public PhaseWork {
     }
   }
 
-  void block(const Panels& panels, const Unit& unit, int index) const {
+  /// Blocks [begin, end) of a unit.
+  void blocks(const Panels& panels, const Unit& unit, int begin, int end) const {
     static thread_local Scratch acc_buffer;
     const Segment& s = *unit.segment;
     const PanelKind kind = panel_of(s, *w_, p_.precision, most_rows_);
@@ -334,37 +352,42 @@ class Products::Plan final : public PhaseWork {
                                       static_cast<size_t>(unit.tile1 - unit.tile0));
     const int first = tiles.front().first, rows = tiles.back().first + tiles.back().count - first;
     const size_t acc_count = static_cast<size_t>(s.block_rows) * static_cast<size_t>(rows);
-    const Work w{.segment = s,
-                 .packed = s.block(unit.expert, index),
-                 .kind = kind,
-                 .row_bytes = panel_row_bytes(kind, w_->columns),
-                 .panel = panels.at[kind],
-                 .tiles = tiles,
-                 .first = first,
-                 .acc = acc_buffer.get<float>(acc_count),
-                 .how = {.out = p_.out,
-                         .stride = p_.out_columns,
-                         .rows = p_.targets,
-                         .bias = p_.bias ? p_.bias + s.column0 : nullptr,
-                         .up_bias = p_.up_bias ? p_.up_bias + s.column0 : nullptr,
-                         .residual = p_.residual,
-                         .columns = s.rows,
-                         .column0 = s.column0,
-                         .activation = static_cast<int>(p_.activation),
-                         .gated = s.gated},
-                 .index = index};
+    Work w{.segment = s,
+           .packed = s.block(unit.expert, begin),
+           .kind = kind,
+           .row_bytes = panel_row_bytes(kind, w_->columns),
+           .panel = panels.at[kind],
+           .tiles = tiles,
+           .first = first,
+           .acc = acc_buffer.get<float>(acc_count),
+           .how = {.out = p_.out,
+                   .stride = p_.out_columns,
+                   .rows = p_.targets,
+                   .bias = p_.bias ? p_.bias + s.column0 : nullptr,
+                   .up_bias = p_.up_bias ? p_.up_bias + s.column0 : nullptr,
+                   .residual = p_.residual,
+                   .columns = s.rows,
+                   .column0 = s.column0,
+                   .activation = static_cast<int>(p_.activation),
+                   .gated = s.gated},
+           .index = begin};
     const auto fits = [&](const Tile& t) { return t.count <= bodies_->most_direct; };
-    if (kind != kFloatPanel && tiles.size() <= kDirectTiles && std::all_of(tiles.begin(), tiles.end(), fits))
-      return direct(w);
-    if (s.dense && rows == 1) {
-      bodies_->dense_one(s.kind, w.packed, w.floats(tiles[0]), w_->columns, w.acc);
-      return finish(w, tiles[0]);
+    const bool straight =
+        kind != kFloatPanel && tiles.size() <= kDirectTiles && std::all_of(tiles.begin(), tiles.end(), fits);
+    for (; w.index < end; ++w.index, w.packed += s.block_bytes) {
+      if (straight) {
+        direct(w);
+      } else if (s.dense && rows == 1) {
+        bodies_->dense_one(s.kind, w.packed, w.floats(tiles[0]), w_->columns, w.acc);
+        finish(w, tiles[0]);
+      } else {
+        std::memset(w.acc, 0, acc_count * sizeof(float));
+        if (kind == kFloatPanel)
+          floats(w);
+        else
+          spread(w);
+      }
     }
-    std::memset(w.acc, 0, acc_count * sizeof(float));
-    if (kind == kFloatPanel)
-      floats(w);
-    else
-      spread(w);
   }
 
   Product p_;

@@ -10,6 +10,7 @@
 #include "base/worker_pool.h"
 #include "kernels/isa/dispatch.h"
 #include "kernels/isa/neon.h"
+#include "kernels/packed_codes.h"
 #include "kernels/primitive.h"
 
 namespace mlxcel::kernels {
@@ -89,138 +90,6 @@ struct Plane {
   std::vector<uint8_t> copy;
 };
 
-/// 32 codes of `bits` each from a little-endian bit stream.
-void read_codes(const uint8_t* from, int bits, uint8_t* code) {
-  uint64_t held = 0;
-  int count = 0;
-  for (int i = 0; i < kChunk; ++i) {
-    while (count < bits) {
-      held |= static_cast<uint64_t>(*from++) << count;
-      count += 8;
-    }
-    code[i] = static_cast<uint8_t>(held & ((1u << bits) - 1u));
-    held >>= bits;
-    count -= bits;
-  }
-}
-
-void write_codes(const uint8_t* code, int bits, uint8_t* to) {
-  uint64_t held = 0;
-  int count = 0;
-  for (int i = 0; i < kChunk; ++i) {
-    held |= static_cast<uint64_t>(code[i]) << count;
-    count += bits;
-    for (; count >= 8; count -= 8, held >>= 8) *to++ = static_cast<uint8_t>(held);
-  }
-}
-
-/// The low bits of a code that lie in a lane's first words, and the high ones behind them.
-struct Parts {
-  int low, high;
-};
-Parts parts_of(CodeKind code) {
-  switch (code) {
-    case kCode2:
-      return {2, 0};
-    case kCode3:
-      return {2, 1};
-    case kCode5:
-      return {4, 1};
-    case kCode6:
-      return {4, 2};
-    default:
-      return {4, 0};
-  }
-}
-bool of_bytes(CodeKind code) { return code == kCode8 || code == kFloat8; }
-
-/// The bits [from, from + bits) of 32 codes as words of pairs: code 2i in the low half of a word, 2i + 1 in
-/// the high half.
-void put_pairs(const uint8_t* code, int from, int bits, uint32_t* word) {
-  const int per_word = 16 / bits;
-  std::memset(word, 0, sizeof(uint32_t) * static_cast<size_t>(bits));
-  for (int i = 0; i < kChunk; ++i) {
-    const uint32_t part = (static_cast<uint32_t>(code[i]) >> from) & ((1u << bits) - 1u);
-    word[i / 2 / per_word] |= part << (bits * (i / 2 % per_word) + 16 * (i % 2));
-  }
-}
-void get_pairs(const uint32_t* word, int from, int bits, uint8_t* code) {
-  const int per_word = 16 / bits;
-  for (int i = 0; i < kChunk; ++i) {
-    const uint32_t part = word[i / 2 / per_word] >> (bits * (i / 2 % per_word) + 16 * (i % 2));
-    code[i] = static_cast<uint8_t>(code[i] | (part & ((1u << bits) - 1u)) << from);
-  }
-}
-
-/// 32 codes as the words of one lane.
-void to_words(const uint8_t* code, CodeKind kind, uint32_t* word) {
-  if (of_bytes(kind)) {
-    for (int q = 0; q < 8; ++q) {
-      const uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
-      word[q] = static_cast<uint32_t>(c[0]) | static_cast<uint32_t>(c[4]) << 8 |
-                static_cast<uint32_t>(c[1]) << 16 | static_cast<uint32_t>(c[5]) << 24;
-    }
-    return;
-  }
-  const Parts parts = parts_of(kind);
-  put_pairs(code, 0, parts.low, word);
-  if (parts.high) put_pairs(code, parts.low, parts.high, word + parts.low);
-}
-
-void from_words(const uint32_t* word, CodeKind kind, uint8_t* code) {
-  if (of_bytes(kind)) {
-    for (int q = 0; q < 8; ++q) {
-      uint8_t* c = code + 8 * (q / 2) + 2 * (q % 2);
-      c[0] = static_cast<uint8_t>(word[q]);
-      c[4] = static_cast<uint8_t>(word[q] >> 8);
-      c[1] = static_cast<uint8_t>(word[q] >> 16);
-      c[5] = static_cast<uint8_t>(word[q] >> 24);
-    }
-    return;
-  }
-  const Parts parts = parts_of(kind);
-  std::memset(code, 0, kChunk);
-  get_pairs(word, 0, parts.low, code);
-  if (parts.high) get_pairs(word + parts.low, parts.low, parts.high, code);
-}
-
-/// The words of 32 4-bit codes as MLX stores them: even nibbles to the low half, odd to the high half.
-uint32_t spread_nibbles(uint32_t w) {
-  const auto squeeze = [](uint32_t v) {
-    v = (v | v >> 4) & 0x00ff00ffu;
-    return (v | v >> 8) & 0xffffu;
-  };
-  return squeeze(w & 0x0f0f0f0fu) | squeeze(w >> 4 & 0x0f0f0f0fu) << 16;
-}
-
-/// Two words of 8 byte codes, as to_words() has them.
-void byte_words(const uint8_t* codes, uint32_t* word) {
-  const auto spread = [](uint32_t v) { return (v | v << 8) & 0x00ff00ffu; };
-  uint32_t first, last;
-  std::memcpy(&first, codes, 4);
-  std::memcpy(&last, codes + 4, 4);
-  word[0] = spread(first & 0xffffu) | spread(last & 0xffffu) << 8;
-  word[1] = spread(first >> 16) | spread(last >> 16) << 8;
-}
-
-void chunk_words(const uint8_t* codes, CodeKind kind, uint32_t* word) {
-  if (words_of(kind) == 4) {
-    for (int q = 0; q < 4; ++q) {
-      uint32_t w;
-      std::memcpy(&w, codes + 4 * q, 4);
-      word[q] = spread_nibbles(w);
-    }
-    return;
-  }
-  if (of_bytes(kind)) {
-    for (int i = 0; i < 4; ++i) byte_words(codes + 8 * i, word + 2 * i);
-    return;
-  }
-  uint8_t code[kChunk];
-  read_codes(codes, words_of(kind), code);
-  to_words(code, kind, word);
-}
-
 /// Offsets inside a quantised block.
 struct BlockMap {
   explicit BlockMap(const CodeLayout& layout, int block_rows)
@@ -230,7 +99,8 @@ struct BlockMap {
         halves(layout.kind == kE4m3 ? 2 : 1),
         element(size_of_kind(layout.kind)) {
     chunk_bytes = static_cast<size_t>(width) * static_cast<size_t>(block_rows) * 4;
-    const size_t planes = layout.kind == kE8m0 ? 1 : 2;  // scales and biases, or the scales of two halves
+    // Scales and biases, or the scales of two halves.
+    const size_t planes = layout.kind == kE8m0 || layout.centred ? 1 : 2;
     group_bytes =
         static_cast<size_t>(group_chunks) * chunk_bytes + planes * static_cast<size_t>(block_rows) * element;
   }
@@ -271,6 +141,30 @@ float e2m1(uint8_t v) {
   return v & 8 ? -kValue[v & 7] : kValue[v & 7];
 }
 
+float element_value(ElementKind kind, const uint8_t* p) {
+  if (kind == kE8m0) return e8m0(*p);
+  if (kind == kE4m3) return e4m3(*p);
+  if (kind == kF32) {
+    float v;
+    std::memcpy(&v, p, 4);
+    return v;
+  }
+  uint16_t half;
+  std::memcpy(&half, p, 2);
+  if (kind == kF16) return static_cast<float>(std::bit_cast<mx::float16_t>(half));
+  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
+}
+
+void put_element(ElementKind kind, float value, uint8_t* p) {
+  if (kind == kF32) {
+    std::memcpy(p, &value, 4);
+    return;
+  }
+  const auto half = kind == kF16 ? std::bit_cast<uint16_t>(mx::float16_t(value))
+                                 : static_cast<uint16_t>(std::bit_cast<uint32_t>(value) >> 16);
+  std::memcpy(p, &half, 2);
+}
+
 /// A weight's planes, ready to be read by row.
 struct Reader {
   explicit Reader(const Weight& w) : weight(w), data(w.data) {
@@ -304,7 +198,7 @@ void pack_quantized(const Segment& segment, const Reader& reader, size_t row, ui
   };
   if (map.halves == 1) {
     spread(reader.scales->row(row), map.scale(0, place));
-    if (reader.biases) spread(reader.biases->row(row), map.bias(0, place));
+    if (reader.biases && !layout.centred) spread(reader.biases->row(row), map.bias(0, place));
     return;
   }
   for (int g = 0; g < map.halves * (layout.columns / layout.group); ++g)
@@ -321,6 +215,44 @@ void pack_dense(const Segment& segment, const Reader& reader, size_t row, int co
                 from + static_cast<size_t>(k) * element, element);
 }
 
+/// What a centred layout has in place of a bias; exact in the type that the bias was exact in.
+float middle_of(const CodeLayout& layout, float scale) {
+  return -static_cast<float>(half_range(layout.code)) * scale;
+}
+
+/// Whether all biases of an integer format follow from their scales, as those of symmetric formats do.
+bool is_centred(const Weight& weight) {
+  if (weight.format->mode != QuantMode::affine) return false;
+  const Plane scales(*weight.scales), biases(*weight.biases);
+  const ElementKind kind = kind_of(weight.scales->dtype());
+  const CodeLayout layout{code_of(*weight.format), weight.format->group_size, kind, weight.shape.back()};
+  const size_t element = size_of_kind(kind);
+  const int groups = weight.scales->shape(-1);
+  const int rows = static_cast<int>(weight.scales->size() / static_cast<size_t>(groups));
+  // Half precision by its bits: times a power of two only the exponent changes.
+  const int power = words_of(layout.code) - 1;
+  const auto follows = [&](const uint8_t* scale, const uint8_t* bias) {
+    uint16_t s, b;
+    std::memcpy(&s, scale, 2);
+    std::memcpy(&b, bias, 2);
+    const int exponent = s >> 10 & 31;
+    if (kind == kF16 && exponent > 0 && exponent + power < 31)
+      return b == static_cast<uint16_t>((s ^ 0x8000) + (power << 10));
+    return element_value(kind, bias) == middle_of(layout, element_value(kind, scale));
+  };
+  std::atomic<bool> all{true};
+  auto& pool = WorkerPool::shared();
+  pool.each(rows, std::clamp(rows / (16 * pool.width()), 1, 256), [&](int begin, int end) {
+    for (int row = begin; row < end && all.load(std::memory_order_relaxed); ++row)
+      for (size_t at = 0; at < static_cast<size_t>(groups) * element; at += element)
+        if (!follows(scales.row(static_cast<size_t>(row)) + at, biases.row(static_cast<size_t>(row)) + at)) {
+          all.store(false, std::memory_order_relaxed);
+          break;
+        }
+  });
+  return all;
+}
+
 /// Whether two weights can lie in one segment.
 bool same_format(const Weight& a, const Weight& b) {
   if (a.format != b.format) return false;
@@ -329,20 +261,6 @@ bool same_format(const Weight& a, const Weight& b) {
 }
 
 int out_rows(const Weight& weight) { return weight.shape[weight.shape.size() - 2]; }
-
-float element_value(ElementKind kind, const uint8_t* p) {
-  if (kind == kE8m0) return e8m0(*p);
-  if (kind == kE4m3) return e4m3(*p);
-  if (kind == kF32) {
-    float v;
-    std::memcpy(&v, p, 4);
-    return v;
-  }
-  uint16_t half;
-  std::memcpy(&half, p, 2);
-  if (kind == kF16) return static_cast<float>(std::bit_cast<mx::float16_t>(half));
-  return std::bit_cast<float>(static_cast<uint32_t>(half) << 16);
-}
 
 }  // namespace
 
@@ -461,6 +379,8 @@ void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated)
     } else {
       segment.layout = {code_of(*head.format), std::max(head.format->group_size, kChunk), scale_kind(head),
                         storage.columns};
+      segment.layout.centred = std::all_of(weights.begin() + static_cast<ptrdiff_t>(first),
+                                           weights.begin() + static_cast<ptrdiff_t>(last), is_centred);
       segment.block_rows = 2 * storage.bodies->lanes;
       segment.block_bytes = static_cast<size_t>(storage.columns / segment.layout.group) *
                             BlockMap(segment.layout, segment.block_rows).group_bytes;
@@ -558,7 +478,15 @@ std::vector<Weight> unpack(const Matrix::Storage& storage) {
       for (int g = 0; g < groups; ++g) {
         const size_t at = (row * static_cast<size_t>(groups) + static_cast<size_t>(g)) * map.element;
         std::memcpy(scales.data<char>() + at, block + map.scale(g, place), map.element);
-        if (biases) std::memcpy(biases->data<char>() + at, block + map.bias(g, place), map.element);
+        if (!biases) continue;
+        auto* const bias = reinterpret_cast<uint8_t*>(biases->data<char>()) + at;
+        if (segment.layout.centred)
+          put_element(
+              segment.layout.kind,
+              middle_of(segment.layout, element_value(segment.layout.kind, block + map.scale(g, place))),
+              bias);
+        else
+          std::memcpy(bias, block + map.bias(g, place), map.element);
       }
     });
     out.push_back({source.name, source.shape, data, scales, biases, source.format});
@@ -592,7 +520,8 @@ void decode_row(const Matrix::Storage& storage, int row, float* out) {
     if (is_affine(layout)) {
       const int group = chunk / map.group_chunks;
       const float scale = element_value(layout.kind, block + map.scale(group, place.row));
-      const float bias = element_value(layout.kind, block + map.bias(group, place.row));
+      const float bias = layout.centred ? middle_of(layout, scale)
+                                        : element_value(layout.kind, block + map.bias(group, place.row));
       for (int i = 0; i < kChunk; ++i) to[i] = static_cast<float>(code[i]) * scale + bias;
       continue;
     }

@@ -66,11 +66,12 @@ struct Block {
 size_t element_bytes(ElementKind kind) { return kind == kF32 ? 4 : kind == kE8m0 || kind == kE4m3 ? 1 : 2; }
 
 /// A block of random codes with scales near one.
-Block random_block(CodeKind code, int group, ElementKind kind, int columns, int lanes, unsigned seed) {
+Block random_block(const CodeLayout& layout, int lanes, unsigned seed) {
+  const auto [code, group, kind, columns, centred] = layout;
   std::mt19937 random(seed);
-  Block block{{code, group, kind, columns}, {}};
+  Block block{layout, {}};
   const size_t words = static_cast<size_t>(2 * lanes * words_of(code) * (group / kChunk)) * 4;
-  const size_t tail = static_cast<size_t>(2 * lanes) * (kind == kE8m0 ? 1 : 2);
+  const size_t tail = static_cast<size_t>(2 * lanes) * (kind == kE8m0 || centred ? 1 : 2);
   for (int g = 0; g < columns / group; ++g) {
     for (size_t i = 0; i < words; ++i) {
       auto byte = static_cast<uint8_t>(random());
@@ -109,13 +110,16 @@ void products(const MatmulBodies& known, const MatmulBodies& body) {
     CodeKind code;
     int group;
     ElementKind kind;
+    bool centred = false;
   };
-  const Kind kinds[] = {{kCode2, 64, kF16},   {kCode3, 32, kBf16},  {kCode4, 32, kF16},  {kCode4, 128, kF32},
-                        {kCode5, 64, kF16},   {kCode6, 32, kBf16},  {kCode8, 32, kF16},  {kCode8, 64, kF32},
-                        {kFloat4, 32, kE8m0}, {kFloat4, 32, kE4m3}, {kFloat8, 32, kE8m0}};
+  const Kind kinds[] = {{kCode2, 64, kF16},       {kCode3, 32, kBf16},      {kCode4, 32, kF16},
+                        {kCode4, 128, kF32},      {kCode5, 64, kF16},       {kCode6, 32, kBf16},
+                        {kCode8, 32, kF16},       {kCode8, 64, kF32},       {kFloat4, 32, kE8m0},
+                        {kFloat4, 32, kE4m3},     {kFloat8, 32, kE8m0},     {kCode4, 32, kF16, true},
+                        {kCode8, 32, kF16, true}, {kCode5, 64, kBf16, true}};
   for (const Kind& k : kinds) {
     const int columns = 384, chunks = columns / kChunk;
-    const Block block = random_block(k.code, k.group, k.kind, columns, known.lanes, 7);
+    const Block block = random_block({k.code, k.group, k.kind, columns, k.centred}, known.lanes, 7);
     const std::string name = "code " + std::to_string(k.code) + " group " + std::to_string(k.group);
     const auto x = normals(8 * 384, 8);
     const auto tokens = [&](const float** at, int count) {
@@ -379,7 +383,7 @@ void attention(const AttentionBodies& known, const AttentionBodies& body) {
           call.head_bytes = 2 * keys * element;
           call.page_bytes = static_cast<size_t>(kv_heads) * call.head_bytes;
           call.value_offset = keys * element;
-          call.type = type;
+          call.type = call.value_type = type;
           call.heads = heads;
           call.kv_heads = kv_heads;
           call.key_dim = call.value_dim = dim;

@@ -3,8 +3,9 @@
 //
 // Packed quantised block: 2 * lanes rows (two vectors of rows; in a gated matrix gate rows then up rows).
 // Along K, for every group of the format: for each 32 columns the words of vector 0, then of vector 1; after
-// the group's words its scales (vector 0, 1), then its biases, in the file's own type. The float formats have
-// no biases; nvfp4's groups of 16 go two by two, the scales of both behind 32 columns.
+// the group's words its scales (vector 0, 1), then its biases, in the file's own type. Centred
+// layouts and the float formats store no biases; nvfp4's groups of 16 go two by two, the scales of both
+// behind 32 columns.
 //   8-bit words 2q + h, h < 2: bytes 0, 2 hold columns 8q + 2h, 8q + 2h + 1, bytes 1, 3 those 4 further.
 //   4-bit words: of word q bits 4j..4j+3 hold column 8q + 2j, bits 16 + 4j.. column 8q + 2j + 1 (j < 4).
 //   2-bit and 1-bit words in the same way, 16 and 32 columns a word.
@@ -41,7 +42,10 @@ struct CodeLayout {
   int group;         // columns whose scales stand together: a multiple of 32
   ElementKind kind;  // of scales, and of biases where the code is an integer
   int columns;
+  bool centred = false;  // biases are minus half the codes' range times the scale: not stored
 };
+/// Half the range of an integer code.
+constexpr int half_range(CodeKind code) { return 1 << (words_of(code) - 1); }
 
 /// What happens to a finished tile: out[row][column0 + r] = activation(acc + bias) + residual.
 struct Finish {

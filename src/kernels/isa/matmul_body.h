@@ -203,13 +203,13 @@ __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8
   constexpr bool kQuadPanel = kBytes && __is_same(Sum, Sums<kTokens, true>);
   constexpr size_t kWords = 2 * words_of(kCode) * kVector;
   const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
-  const ElementKind kind = layout.kind;
-  const size_t tail_size = tail_bytes(kind);
+  const CodeLayout own = layout;  // nobody else writes it
+  const size_t tail_size = tail_bytes(own);
   alignas(64) float acc[kTokens * 2 * kLanes] = {};
   for (int g = 0; g < groups; ++g) {
     const uint8_t* const tail = block + static_cast<size_t>(chunks) * kWords;
     alignas(64) float scales[kParts<kHalves>][4 * kLanes];
-    for (int h = 0; h < kParts<kHalves>; ++h) load_tail(kind, tail, h, scale_factor<kCode>(), scales[h]);
+    for (int h = 0; h < kParts<kHalves>; ++h) load_tail(own, tail, h, scale_factor<kCode>(), scales[h]);
     for (int c = 0; c < chunks; ++c) {
       fetch_ahead<kWords + 64>(block);
       Sum sums;
@@ -259,7 +259,7 @@ void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
   const int chunks = layout.group / kChunk;
   constexpr int kSteps = (kBytes ? kQuads : kPairs) / kParts<kHalves>;
   constexpr size_t kWords = 2 * words_of(kCode) * kVector, kPart = 2 * kVector * (kSteps + 2);
-  const size_t group_size = static_cast<size_t>(chunks) * kWords + tail_bytes(layout.kind);
+  const size_t group_size = static_cast<size_t>(chunks) * kWords + tail_bytes(layout);
   for (int g = first / chunks; g < last / chunks; ++g) {
     const uint8_t* words = block + static_cast<size_t>(g) * group_size;
     const uint8_t* const tail = words + static_cast<size_t>(chunks) * kWords;
@@ -276,7 +276,7 @@ void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
       else
         each_pair<kCode, 0, kPairs>(words, step);
       for (int h = 0; h < kParts<kHalves>; ++h)
-        load_tail(layout.kind, tail, h, scale_factor<kCode>(),
+        load_tail(layout, tail, h, scale_factor<kCode>(),
                   reinterpret_cast<float*>(scratch + static_cast<size_t>(h) * kPart + 2 * kSteps * kVector));
       words += kWords;
       scratch += scratch_chunk<kBytes, kHalves>();
@@ -289,13 +289,12 @@ void expand_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
   const int chunks = layout.group / kChunk;
   constexpr size_t kWords = 2 * words_of(kCode) * kVector;
   const bool halves = layout.kind == kE4m3;
-  const size_t group_size = static_cast<size_t>(chunks) * kWords + tail_bytes(layout.kind);
+  const size_t group_size = static_cast<size_t>(chunks) * kWords + tail_bytes(layout);
   for (int chunk = first; chunk < last; ++chunk) {
     const uint8_t* const group = block + static_cast<size_t>(chunk / chunks) * group_size;
     const uint8_t* const tail = group + static_cast<size_t>(chunks) * kWords;
     alignas(64) float scales[2][4 * kLanes];
-    for (int h = 0; h < (halves ? 2 : 1); ++h)
-      load_tail(layout.kind, tail, h, scale_factor<kCode>(), scales[h]);
+    for (int h = 0; h < (halves ? 2 : 1); ++h) load_tail(layout, tail, h, scale_factor<kCode>(), scales[h]);
     each_pair<kCode, 0, kPairs>(
         group + static_cast<size_t>(chunk % chunks) * kWords, [&](int index, I w0, I w1) {
           const float* const s = scales[halves && index >= kPairs / 2 ? 1 : 0];

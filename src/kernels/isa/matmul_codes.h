@@ -76,13 +76,14 @@ MLXCEL_INLINE F float8(I code, float factor) {
 }
 
 /// Bytes of a group's scales and biases.
-MLXCEL_INLINE size_t tail_bytes(ElementKind kind) {
-  switch (kind) {
+MLXCEL_INLINE size_t tail_bytes(const CodeLayout& layout) {
+  const size_t vectors = layout.centred ? 2 : 4;
+  switch (layout.kind) {
     case kF32:
-      return 16 * kLanes;
+      return 4 * vectors * kLanes;
     case kF16:
     case kBf16:
-      return 8 * kLanes;
+      return 2 * vectors * kLanes;
     case kE8m0:
       return 2 * kLanes;
     default:
@@ -91,7 +92,9 @@ MLXCEL_INLINE size_t tail_bytes(ElementKind kind) {
 }
 
 /// Two vectors of scales, then two of biases. e2m1 codes come as twice their values, so their scales halve.
-MLXCEL_INLINE void load_tail(ElementKind kind, const uint8_t* tail, int half, float factor, float* to) {
+MLXCEL_INLINE void load_tail(const CodeLayout& layout, const uint8_t* tail, int half, float factor,
+                             float* to) {
+  const ElementKind kind = layout.kind;
   if (kind == kE8m0 || kind == kE4m3) {
     for (int v = 0; v < 2; ++v) {
       const uint8_t* const from = tail + (2 * half + v) * kLanes;
@@ -100,7 +103,7 @@ MLXCEL_INLINE void load_tail(ElementKind kind, const uint8_t* tail, int half, fl
     }
     return;
   }
-  for (int v = 0; v < 4; ++v) {
+  for (int v = 0; v < (layout.centred ? 2 : 4); ++v) {
     if (kind == kF16)
       store(to + v * kLanes, load_f16(tail + v * 2 * kLanes));
     else if (kind == kBf16)
@@ -108,6 +111,9 @@ MLXCEL_INLINE void load_tail(ElementKind kind, const uint8_t* tail, int half, fl
     else
       store(to + v * kLanes, load(reinterpret_cast<const float*>(tail) + v * kLanes));
   }
+  if (!layout.centred) return;
+  const F middle = set1(-static_cast<float>(mlxcel::kernels::half_range(layout.code)));
+  for (int v = 0; v < 2; ++v) store(to + (2 + v) * kLanes, mul(load(to + v * kLanes), middle));
 }
 template <CodeKind kCode>
 constexpr float scale_factor() {

@@ -1,8 +1,10 @@
 #if defined(__x86_64__)
 #include "kernels/isa/vector_avx512.h"
-// The tier's words come first.
-#include "kernels/isa/recurrent_body.h"
+
+// The order matters: words, functions of them, bodies.
 #include "kernels/isa/vector_math.h"
+
+#include "kernels/isa/recurrent_body.h"
 
 namespace mlxcel::kernels {
 const RecurrentBodies& recurrent_avx512() { return kRecurrent; }
