@@ -66,7 +66,7 @@ class Attention {
 
  private:
   Heads heads(const array& x, Step& step) const;
-  array warmed(const array& q, const Step& step) const;
+  array warmth(const Step& step) const;
   array gated(const array& seen, const array& x) const;
 
   Linear qkv_, out_;
