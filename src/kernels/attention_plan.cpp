@@ -176,6 +176,11 @@ class Attentions::Plan final : public PhaseWork {
       float* const q = const_cast<float*>(call_.q) + t * call_.q_stride;
       float* const k = const_cast<float*>(call_.k) + t * call_.k_stride;
       turn_heads(q + from * group_ * call_.key_dim, (to - from) * group_, turn_.q_norm, angles);
+      if (turn_.factors) {
+        float* const queries = q + from * group_ * call_.key_dim;
+        const int count = (to - from) * group_ * call_.key_dim;
+        for (int i = 0; i < count; ++i) queries[i] *= turn_.factors[t];
+      }
       turn_heads(k + from * call_.key_dim, to - from, turn_.k_norm, angles);
     }
   }

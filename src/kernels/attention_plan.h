@@ -23,6 +23,7 @@ struct HeadTurn {
   const float* angles = nullptr;  // [tokens, 2, half]: cosines, then sines; none: not rotated
   int half = 0;
   bool interleaved = false;
+  const float* factors = nullptr;  // [tokens]: of q, last; none: one
 };
 
 /// Attentions as phases of a longer program; they share scratch memory.

@@ -26,7 +26,7 @@ RowNorm row_norm(const NormForm& form) {
 /// Operations whose rows need no others, each row a task.
 class RowWork final : public PhaseWork {
  public:
-  enum Kind { kLookup, kAngles, kAdd };
+  enum Kind { kLookup, kAngles, kAdd, kColumns, kTimes };
   Kind kind = kAdd;
   const Matrix::Storage* table = nullptr;
   const int* ids = nullptr;  // of rows, or positions
@@ -37,6 +37,10 @@ class RowWork final : public PhaseWork {
   const float* b = nullptr;
   float* out = nullptr;
   ptrdiff_t width = 0;
+  ptrdiff_t parts = 0;                // times: values of a row of b
+  int from = 0, heads = 0, each = 0;  // columns
+  float clip = 0.0f;
+  const float* weights = nullptr;
 
   void run(int, int, int begin, int end) override {
     for (ptrdiff_t row = begin; row < end; ++row) {
@@ -45,6 +49,10 @@ class RowWork final : public PhaseWork {
         look_up(ids[row], to);
       else if (kind == kAngles)
         turn(ids[row], to);
+      else if (kind == kColumns)
+        columns(to + from);
+      else if (kind == kTimes)
+        times(a + row * width, b + row * parts, to);
       else
         add(row, to);
     }
@@ -65,17 +73,35 @@ class RowWork final : public PhaseWork {
     }
   }
   void add(ptrdiff_t row, float* to) const {
-    const float* const from = b + row * width;
-    const auto& body = rowwise_bodies();
-    const auto columns = static_cast<int>(width);
-    if (!norm)
-      std::memcpy(to, from, static_cast<size_t>(width) * sizeof(float));
-    else if (norm->layer)
-      body.layer_norm(from, norm->weight, norm->bias, norm->eps, 1, columns, to);
+    const float* const source = b + row * width;
+    if (norm)
+      apply_norm(source, 1, static_cast<int>(width), to);
     else
-      body.rms_norm(from, norm->weight, norm->eps, norm->offset, 1, columns, to);
+      std::memcpy(to, source, static_cast<size_t>(width) * sizeof(float));
+    if (scale != 1.0f)
+      for (ptrdiff_t i = 0; i < width; ++i) to[i] *= scale;
     if (!a) return;
     for (ptrdiff_t i = 0; i < width; ++i) to[i] = a[row * width + i] + to[i];
+  }
+  void apply_norm(const float* x, int count, int size, float* to) const {
+    const auto& body = rowwise_bodies();
+    if (norm->layer)
+      body.layer_norm(x, norm->weight, norm->bias, norm->eps, count, size, to);
+    else
+      body.rms_norm(x, norm->weight, norm->eps, norm->offset, count, size, to);
+  }
+  void columns(float* x) const {
+    const int count = heads * each;
+    if (clip > 0.0f)
+      for (int i = 0; i < count; ++i) x[i] = x[i] < -clip ? -clip : x[i] > clip ? clip : x[i];
+    if (norm) apply_norm(x, heads, each, x);
+    if (weights)
+      for (int i = 0; i < count; ++i) x[i] *= weights[i];
+  }
+  void times(const float* x, const float* by, float* to) const {
+    const ptrdiff_t size = width / parts;
+    for (ptrdiff_t p = 0; p < parts; ++p, x += size, to += size)
+      for (ptrdiff_t i = 0; i < size; ++i) to[i] = x[i] * by[p];
   }
 };
 
@@ -137,6 +163,22 @@ class Program::Run {
   void plan(const Add& op) {
     RowWork& work = row_work(RowWork::kAdd, op.out);
     work.norm = op.norm ? &op.norm->row : nullptr;
+    work.scale = op.scale;
+    work.a = at(op.a);
+    work.b = at(op.b);
+  }
+  void plan(const Columns& op) {
+    RowWork& work = row_work(RowWork::kColumns, op.x);
+    work.norm = op.norm ? &op.norm->row : nullptr;
+    work.from = op.form.from;
+    work.heads = op.form.heads;
+    work.each = op.form.width;
+    work.clip = op.form.clip;
+    work.weights = op.form.weights ? op.form.weights->data<float>() : nullptr;
+  }
+  void plan(const Times& op) {
+    RowWork& work = row_work(RowWork::kTimes, op.out);
+    work.parts = program_->width(op.b);
     work.a = at(op.a);
     work.b = at(op.b);
   }
@@ -183,6 +225,7 @@ class Program::Run {
     turn.angles = at(op.heads.angles);
     turn.half = op.heads.angles == kNone ? 0 : program_->width(op.heads.angles) / 2;
     turn.interleaved = op.heads.interleaved;
+    turn.factors = at(op.heads.factors);
     attentions_.add(call, static_cast<int>(op.rows->rows.size()), &turn, phases_);
   }
 
@@ -263,6 +306,9 @@ Program::Slot Program::attention(Slot qkv, const HeadsForm& heads, const std::op
   if (blocks.key_dim != blocks.value_dim || width(qkv) != (form.heads + 2 * blocks.kv_heads) * blocks.key_dim)
     fail(ErrorKind::internal, "program: q, k and v of {} values, expected {} + 2 * {} heads of {}",
          width(qkv), form.heads, blocks.kv_heads, blocks.key_dim);
+  if (heads.factors != kNone && (rows(heads.factors) != rows(qkv) || width(heads.factors) != 1))
+    fail(ErrorKind::internal, "program: factors of [{}, {}] for {} tokens", rows(heads.factors),
+         width(heads.factors), rows(qkv));
   const auto norm = [](const std::optional<NormForm>& f) {
     std::optional<Norm> n;
     if (f) n.emplace(*f);
@@ -274,13 +320,35 @@ Program::Slot Program::attention(Slot qkv, const HeadsForm& heads, const std::op
   return out;
 }
 
-Program::Slot Program::add(Slot a, Slot b, std::optional<NormForm> form) {
+Program::Slot Program::add(Slot a, Slot b, std::optional<NormForm> form, float scale) {
   if (a != kNone && (rows(a) != rows(b) || width(a) != width(b)))
     fail(ErrorKind::internal, "program: [{}, {}] added to [{}, {}]", rows(b), width(b), rows(a), width(a));
   std::optional<Norm> norm;
   if (form) norm.emplace(*form);
   const Slot out = make(rows(b), width(b));
-  ops_.push_back(Add{a, b, std::move(norm), out});
+  ops_.push_back(Add{a, b, std::move(norm), scale, out});
+  return out;
+}
+
+void Program::columns(Slot x, ColumnsForm form) {
+  if (slots_[static_cast<size_t>(x)].input >= 0)
+    fail(ErrorKind::internal, "program: columns are changed in place, they cannot be an input's");
+  if (form.from < 0 || form.heads < 1 || form.width < 1 || form.heads > (width(x) - form.from) / form.width)
+    fail(ErrorKind::internal, "program: {} heads of {} from column {} of {}", form.heads, form.width,
+         form.from, width(x));
+  if (form.weights && static_cast<int>(form.weights->size()) != form.heads * form.width)
+    fail(ErrorKind::internal, "program: {} weights for {} heads of {}", form.weights->size(), form.heads,
+         form.width);
+  std::optional<Norm> norm;
+  if (form.norm) norm.emplace(*form.norm);
+  ops_.push_back(Columns{x, std::move(form), std::move(norm)});
+}
+
+Program::Slot Program::multiply(Slot a, Slot b) {
+  if (rows(a) != rows(b) || width(b) < 1 || width(a) % width(b) != 0)
+    fail(ErrorKind::internal, "program: [{}, {}] times [{}, {}]", rows(a), width(a), rows(b), width(b));
+  const Slot out = make(rows(a), width(a));
+  ops_.push_back(Times{a, b, out});
   return out;
 }
 
@@ -297,9 +365,15 @@ void Program::each_read(const Op& op, const Visit& visit) {
   } else if (const auto* a = std::get_if<Attend>(&op)) {
     visit(a->qkv);
     visit(a->heads.angles);
+    visit(a->heads.factors);
   } else if (const auto* s = std::get_if<Add>(&op)) {
     visit(s->a);
     visit(s->b);
+  } else if (const auto* c = std::get_if<Columns>(&op)) {
+    visit(c->x);
+  } else if (const auto* t = std::get_if<Times>(&op)) {
+    visit(t->a);
+    visit(t->b);
   }
 }
 
@@ -322,7 +396,7 @@ void Program::place() {
   std::vector<Slot> placed;
   for (size_t i = 0; i < ops_.size(); ++i) {
     const Slot out = out_of(ops_[i]);
-    if (out == result_) continue;
+    if (out == kNone || out == result_) continue;
     const Values& values = slots_[static_cast<size_t>(out)];
     const size_t floats = static_cast<size_t>(values.rows) * static_cast<size_t>(values.width);
     const size_t size = (floats + kLine - 1) / kLine * kLine;

@@ -42,6 +42,14 @@ class Program {
     std::optional<NormForm> q_norm = {}, k_norm = {};
     Slot angles = kNone;
     bool interleaved = false;
+    Slot factors = kNone;  // [rows, 1]: of the queries, last
+  };
+  /// What columns [from, from + heads * width) of a value go through, in this order.
+  struct ColumnsForm {
+    int from = 0, heads = 1, width = 0;
+    float clip = 0.0f;                  // 0: none; else kept within ±clip
+    std::optional<NormForm> norm = {};  // over each head
+    std::optional<array> weights = {};  // [heads, width], times the norm
   };
 
   /// Whether an array can be a constant of a program: evaluated, f32, in one piece.
@@ -59,8 +67,12 @@ class Program {
   /// qkv [rows, (heads + 2 kv_heads) * head_dim], turned in place; appended to the pages, attended.
   Slot attention(Slot qkv, const HeadsForm& heads, const std::optional<array>& sinks, const PagePool& pool,
                  std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
-  /// a + norm(b); without `a` the norm alone.
-  Slot add(Slot a, Slot b, std::optional<NormForm> norm);
+  /// a + scale * norm(b); without `a` the norm alone.
+  Slot add(Slot a, Slot b, std::optional<NormForm> norm, float scale = 1.0f);
+  /// Columns of a value that is no input, in place.
+  void columns(Slot x, ColumnsForm form);
+  /// a times b, entry by entry; or b has one value for each of its width's equal parts of a.
+  Slot multiply(Slot a, Slot b);
 
   int width(Slot slot) const { return slots_[static_cast<size_t>(slot)].width; }
   int rows(Slot slot) const { return slots_[static_cast<size_t>(slot)].rows; }
@@ -114,9 +126,20 @@ class Program {
   struct Add {
     Slot a, b;
     std::optional<Norm> norm;
+    float scale;
     Slot out;
   };
-  using Op = std::variant<Lookup, Angles, Multiply, Attend, Add>;
+  struct Columns {
+    Slot x;
+    ColumnsForm form;
+    std::optional<Norm> norm;
+    Slot out = kNone;  // in place
+  };
+  struct Times {
+    Slot a, b;
+    Slot out;
+  };
+  using Op = std::variant<Lookup, Angles, Multiply, Attend, Add, Columns, Times>;
   struct Values {
     int rows, width;
     int input = -1;  // number of the node's input that holds them

@@ -28,10 +28,13 @@ void outside(PhaseList& list, const Half& half) {
   list.start(half(list.take()));
 }
 
-/// h += part(norm(h)), if it can be said.
+/// h += scale * part(norm(h)), if it can be said.
 template <class Part>
-bool extended(PhaseList& list, const Norm& norm, const Part& part) {
-  return list.whole(list.value(), [&] { return list.norm(norm) && part.phases(list); });
+bool extended(PhaseList& list, const Norm& norm, const Part& part, float scale = 1.0f) {
+  const auto h = list.value();
+  if (scale == 1.0f) return list.whole(h, [&] { return list.norm(norm) && part.phases(list); });
+  return list.whole(PhaseList::kNone,
+                    [&] { return list.norm(norm) && part.phases(list) && list.add(h, nullptr, scale); });
 }
 
 /// h += after(part(norm(h)))
@@ -58,10 +61,18 @@ array PreNorm::operator()(const array& h, Step& step) const {
 }
 
 void PreNorm::extend(PhaseList& list) const {
-  if (scale != 1.0f) return outside(list, [&](const array& h) { return (*this)(h, list.step()); });
-  if (!extended(list, mixer_norm, mixer))
-    outside(list, [&](const array& h) { return mixer(mixer_norm(h), list.step(), h); });
-  if (!extended(list, ffn_norm, ffn)) outside(list, [&](const array& h) { return ffn(ffn_norm(h), h); });
+  const auto scaled = [&](const array& h, const array& y) {
+    return mx::add(h, mx::multiply(y, array(scale)));
+  };
+  if (!extended(list, mixer_norm, mixer, scale))
+    outside(list, [&](const array& h) {
+      return scale == 1.0f ? mixer(mixer_norm(h), list.step(), h)
+                           : scaled(h, mixer(mixer_norm(h), list.step()));
+    });
+  if (!extended(list, ffn_norm, ffn, scale))
+    outside(list, [&](const array& h) {
+      return scale == 1.0f ? ffn(ffn_norm(h), h) : scaled(h, ffn(ffn_norm(h)));
+    });
 }
 
 array Sandwich::operator()(const array& h, Step& step) const {
@@ -84,11 +95,33 @@ array NormAfter::operator()(const array& h, Step& step) const {
   return mx::add(mixed, after(after_ffn, ffn(mixed)));
 }
 
+void NormAfter::extend(PhaseList& list) const {
+  const auto said = [&](const auto& part, const Norm& after) {
+    const auto h = list.value();
+    return list.whole(PhaseList::kNone, [&] { return part.phases(list) && list.add(h, &after); });
+  };
+  if (!said(mixer, after_mixer))
+    outside(list, [&](const array& h) { return mx::add(h, after_mixer(mixer(h, list.step()))); });
+  if (!said(ffn, after_ffn)) outside(list, [&](const array& h) { return mx::add(h, after_ffn(ffn(h))); });
+}
+
 array Parallel::operator()(const array& h, Step& step) const {
   const array normed = norm(h);
   const array mixed = mixer(normed, step, h);
   if (fault("parallel branches in a row")) return ffn(ffn_norm ? (*ffn_norm)(mixed) : norm(mixed), mixed);
   return ffn(ffn_norm ? (*ffn_norm)(h) : normed, mixed);
+}
+
+void Parallel::extend(PhaseList& list) const {
+  const auto h = list.value();
+  // Both or neither: a program has one value to hand on.
+  const bool said = list.whole(h, [&] {
+    if (!list.norm(norm) || !mixer.phases(list)) return false;
+    list.set_residual(list.value());
+    list.set_value(h);
+    return list.norm(ffn_norm ? *ffn_norm : norm) && ffn.phases(list);
+  });
+  if (!said) outside(list, [&](const array& x) { return (*this)(x, list.step()); });
 }
 
 array MixerOnly::operator()(const array& h, Step& step) const { return mixer(norm(h), step, h); }
@@ -178,7 +211,7 @@ array Decoder::layers(Step& step) const {
 
 void Decoder::layers(PhaseList& list) const {
   if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
-  if (embedding_norm_ && !fault("embedding norm left out"))
+  if (embedding_norm_ && !fault("embedding norm left out") && !list.normed(*embedding_norm_))
     outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
   if (positions_ && !list.add_lookup(*positions_))
     outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });

@@ -47,6 +47,7 @@ struct NormAfter {
   Ffn ffn;
   Norm after_ffn;
   array operator()(const array& h, Step& step) const;
+  void extend(PhaseList& list) const;
 };
 
 /// h += mixer(norm(h)) + ffn(norm(h)): both read the same h, through one norm or two.
@@ -56,6 +57,7 @@ struct Parallel {
   Ffn ffn;
   std::optional<Norm> ffn_norm = {};
   array operator()(const array& h, Step& step) const;
+  void extend(PhaseList& list) const;
 };
 
 /// h += mixer(norm(h)): layers without a feed-forward (Mamba).

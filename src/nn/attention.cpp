@@ -42,11 +42,15 @@ array regrouped(const array& x, int outer, int inner) {
 
 }  // namespace
 
-array warmed(const array& q, const Step& step, const QueryTemperature& temperature) {
+array warmth(const Step& step, const QueryTemperature& temperature) {
   const array at = mx::astype(mx::add(step.positions(), array(temperature.shift)), mx::float32);
   const array whole = mx::floor(mx::divide(at, array(static_cast<float>(temperature.length))));
-  const array factor = mx::add(mx::multiply(mx::log1p(whole), array(temperature.factor)), array(1.0f));
-  return mx::multiply(q, mx::reshape(factor, {-1, 1, 1}));
+  return mx::reshape(mx::add(mx::multiply(mx::log1p(whole), array(temperature.factor)), array(1.0f)),
+                     {-1, 1});
+}
+
+array warmed(const array& q, const Step& step, const QueryTemperature& temperature) {
+  return mx::multiply(q, mx::expand_dims(warmth(step, temperature), -1));
 }
 
 Attention::Attention(const Weights& w, const Dims& dims, const AttentionOptions& options)
@@ -123,13 +127,33 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
 }
 
 bool Attention::phases(PhaseList& list) const {
-  // What heads() and the gate do beside the program's own steps stays outside it.
-  const bool usual = slot_ && !q_norm_ && !k_norm_ && !later_rope_ && !temperature_ && !gate_ && !out_norm_ &&
-                     !tiled_ && clip_ == 0.0f && !blocks_ && !(plan_.rope && plan_.rope->limit() > 0);
-  if (!usual) return false;
+  // heads() and gated() in the program's words. A norm behind the rotation, tables that grow with the text
+  // and heads in another order stay outside.
+  HeadPlan plan = plan_;
+  if (later_rope_) plan.rope = later_rope_;
+  if (!slot_ || blocks_ || tiled_ || (q_norm_ && plan_.rope) || (plan.rope && plan.rope->limit() > 0))
+    return false;
   const auto residual = list.residual();
-  return list.linear(qkv_) && list.attend(plan_, {*slot_, scale_, softcap_, sinks_}) &&
-         list.linear(out_, residual);
+  auto open = PhaseList::kNone;
+  if (gate_) {
+    open = list.aside(*gate_, softplus_ ? Activation::softplus : Activation::sigmoid);
+    if (open == PhaseList::kNone) return false;
+  }
+  if (!list.linear(qkv_)) return false;
+  const int q = plan.heads * plan.head_dim, kv = plan.kv_heads * plan.head_dim;
+  if (clip_ > 0.0f && !list.columns(0, 1, q + 2 * kv, clip_, nullptr, std::nullopt)) return false;
+  if (q_norm_ && !(q_norm_->phases(list, 0, plan.heads, plan.head_dim) &&
+                   k_norm_->phases(list, q, plan.kv_heads, plan.head_dim)))
+    return false;
+  PhaseList::Attended attended{*slot_, scale_, softcap_, sinks_, PhaseList::kNone};
+  if (temperature_)
+    attended.factors = list.factors({temperature_->factor, static_cast<float>(temperature_->length),
+                                     static_cast<float>(temperature_->shift)},
+                                    [&] { return warmth(list.step(), *temperature_); });
+  if (!list.attend(plan, attended)) return false;
+  if (out_norm_ && !list.norm(*out_norm_)) return false;
+  if (gate_) list.multiply(open);
+  return list.linear(out_, residual);
 }
 
 EncoderAttention::EncoderAttention(const Weights& w, const Dims& dims, Bias bias,

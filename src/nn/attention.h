@@ -25,6 +25,9 @@ struct QueryTemperature {
   int shift = 0;
 };
 
+/// [tokens, 1]: the factor of each token's queries.
+array warmth(const Step& step, const QueryTemperature& temperature);
+
 /// q [tokens, heads, width] times its factor.
 array warmed(const array& q, const Step& step, const QueryTemperature& temperature);
 

@@ -35,4 +35,9 @@ array HeadNorm::operator()(const array& x) const {
   return weights_ ? mx::multiply(y, *weights_) : y;
 }
 
+bool HeadNorm::phases(PhaseList& list, int from, int heads, int head_dim) const {
+  return over_ == Over::width ? list.columns(from, 1, heads * head_dim, 0.0f, &norm_, std::nullopt)
+                              : list.columns(from, heads, head_dim, 0.0f, &norm_, weights_);
+}
+
 }  // namespace mlxcel

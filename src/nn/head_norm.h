@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "nn/norm.h"
+#include "nn/phases.h"
 #include "nn/weights.h"
 
 namespace mlxcel {
@@ -32,6 +33,8 @@ class HeadNorm {
   /// Asks for "<name>.weight" where weighted.
   HeadNorm(const Weights& w, std::string_view name, int heads, int head_dim, const HeadNormOptions& options);
   array operator()(const array& x) const;  // [tokens, heads, head_dim]
+  /// The same in place, of heads from column `from` of the list's value on.
+  bool phases(PhaseList& list, int from, int heads, int head_dim) const;
 
  private:
   Norm norm_;

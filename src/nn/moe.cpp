@@ -1,7 +1,5 @@
 #include "nn/moe.h"
 
-#include <limits>
-
 #include "base/error.h"
 #include "kernels/elementwise.h"
 #include "nn/dims.h"
@@ -10,14 +8,6 @@
 namespace mlxcel {
 
 namespace {
-
-/// The `count` largest of each row, best first.
-array best(const array& x, int count) {
-  const array order = mx::argsort(mx::negative(x), -1);
-  Shape stop = order.shape();
-  stop.back() = count;
-  return mx::astype(mx::slice(order, Shape(stop.size(), 0), stop), mx::int32);
-}
 
 array scaled(const array& x, float factor) { return factor == 1.0f ? x : mx::multiply(x, array(factor)); }
 
@@ -85,58 +75,24 @@ Router::Router(const Weights& w, int hidden, const MoeOptions& options)
          w.path(), o_.per_token, all, o_.kept_groups, o_.groups);
 }
 
-array Router::scores(const array& logits) const {
-  switch (o_.scoring) {
-    case Scoring::softmax:
-      return mx::softmax(logits, std::vector<int>{-1}, /*precise=*/true);
-    case Scoring::sigmoid:
-      return kernels::activate(logits, Activation::sigmoid);
-    case Scoring::sqrt_softplus:
-      return mx::sqrt(kernels::activate(logits, Activation::softplus));
-    case Scoring::chosen_softmax:
-      break;
-  }
-  return logits;
-}
-
-/// Minus infinity in place of experts outside the best groups.
-array Router::eligible(const array& choice) const {
-  if (o_.groups == 1 || o_.kept_groups == o_.groups || fault("expert groups ignored")) return choice;
-  const int tokens = choice.shape(0), each = choice.shape(1) / o_.groups;
-  const array grouped = mx::reshape(choice, {tokens, o_.groups, each});
-  const array sorted = mx::sort(grouped, -1);
-  const auto column = [&](int i) {
-    return mx::squeeze(mx::slice(sorted, {0, 0, i}, {tokens, o_.groups, i + 1}), -1);
-  };
-  const array worth =
-      o_.group_score == GroupScore::best ? column(each - 1) : mx::add(column(each - 1), column(each - 2));
-  const array kept = best(worth, o_.kept_groups);
-  const array open = mx::put_along_axis(mx::zeros({tokens, o_.groups}, mx::bool_), kept,
-                                        mx::ones(kept.shape(), mx::bool_), 1);
-  const array masked =
-      mx::where(mx::expand_dims(open, -1), grouped, array(-std::numeric_limits<float>::infinity()));
-  return mx::reshape(masked, choice.shape());
-}
-
 std::pair<array, array> Router::operator()(const array& x) const {
-  // Along each token's own axis only: nothing here depends on the tokens beside it.
   array logits = gate_(x);
   if (o_.router_cap > 0.0f)
     logits = scaled(kernels::activate(scaled(logits, 1.0f / o_.router_cap), Activation::tanh), o_.router_cap);
-  const array score = scores(logits);
-  const bool corrected = correction_ && !fault("correction bias dropped");
-  const array chosen = best(eligible(corrected ? mx::add(score, *correction_) : score), o_.per_token);
-  array weights = mx::take_along_axis(score, chosen, -1);
-  if (o_.scoring == Scoring::chosen_softmax)
-    weights = mx::softmax(weights, std::vector<int>{-1}, /*precise=*/true);
-  if (o_.renormalize != fault("expert weights renormalised wrongly")) {
-    array sum = mx::sum(weights, -1, /*keepdims=*/true);
-    if (o_.renorm_eps > 0.0f) sum = mx::add(sum, array(o_.renorm_eps));
-    if (o_.renorm_floor > 0.0f) sum = mx::maximum(sum, array(o_.renorm_floor));
-    weights = mx::divide(weights, sum);
-  }
-  if (fault("expert weights dropped")) weights = mx::ones_like(weights);
-  return {chosen, fault("routed scale dropped") ? weights : scaled(weights, o_.scale)};
+  const bool grouped = !fault("expert groups ignored");
+  const kernels::RouteForm form{.per_token = o_.per_token,
+                                .scoring = o_.scoring,
+                                .groups = grouped ? o_.groups : 1,
+                                .kept_groups = grouped ? o_.kept_groups : 1,
+                                .group_score = o_.group_score,
+                                .renormalize = o_.renormalize != fault("expert weights renormalised wrongly"),
+                                .renorm_eps = o_.renorm_eps,
+                                .renorm_floor = o_.renorm_floor,
+                                .scale = fault("routed scale dropped") ? 1.0f : o_.scale};
+  auto [chosen, weights] =
+      kernels::route(logits, fault("correction bias dropped") ? std::nullopt : correction_, form);
+  if (fault("expert weights dropped")) weights = scaled(mx::ones_like(weights), form.scale);
+  return {chosen, weights};
 }
 
 SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : o_(options) {
@@ -189,10 +145,10 @@ array SparseMoe::routed(const array& x, array chosen, array weights) const {
     weights = mx::where(zero, array(0.0f), weights);
     chosen = mx::where(zero, array(0), chosen);
   }
-  const array factors = mx::expand_dims(weights, -1);
-  const array sum = o_.weighs_input && !fault("expert output weighed")
-                        ? mx::sum(experts(mx::multiply(mx::expand_dims(x, 1), factors), chosen), 1)
-                        : mx::sum(mx::multiply(experts(x, chosen), factors), 1);
+  const array sum =
+      o_.weighs_input && !fault("expert output weighed")
+          ? mx::sum(experts(mx::multiply(mx::expand_dims(x, 1), mx::expand_dims(weights, -1)), chosen), 1)
+          : kernels::weighted_sum(experts(x, chosen), weights);
   if (o_.zero_experts == 0 || fault("zero experts dropped")) return sum;
   return mx::add(sum, mx::multiply(x, identity));
 }

@@ -12,6 +12,7 @@
 
 #include "checkpoint/config.h"
 #include "checkpoint/rules.h"
+#include "kernels/route.h"
 #include "nn/glu.h"
 #include "nn/linear.h"
 #include "nn/mlp.h"
@@ -20,14 +21,8 @@
 
 namespace mlxcel {
 
-enum class Scoring {
-  softmax,         // over all experts, then the best are chosen
-  chosen_softmax,  // the best logits are chosen, then a softmax over them
-  sigmoid,
-  sqrt_softplus,
-};
-
-enum class GroupScore { best, best_two };  // what a group of experts is worth: its maximum, or the sum of two
+using kernels::GroupScore;
+using kernels::Scoring;
 
 enum class SharedMix {
   sum,          // routed + shared
@@ -101,9 +96,6 @@ class Router {
   std::pair<array, array> operator()(const array& x) const;
 
  private:
-  array scores(const array& logits) const;
-  array eligible(const array& choice) const;
-
   Linear gate_;
   std::optional<array> correction_;
   MoeOptions o_;

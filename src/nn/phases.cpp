@@ -3,6 +3,7 @@
 #include <atomic>
 #include <cstdlib>
 #include <cstring>
+#include <utility>
 
 #include "base/error.h"
 #include "state/attend.h"
@@ -56,6 +57,7 @@ array PhaseList::take() {
   program_ = std::make_shared<kernels::Program>();
   value_ = kNone;
   angles_.clear();
+  factors_.clear();
   return result;
 }
 
@@ -115,6 +117,48 @@ bool PhaseList::gated(const GatedLinear& linear, Activation activation) {
   return true;
 }
 
+PhaseList::Slot PhaseList::aside(const Linear& linear, Activation activation) {
+  const Slot value = value_;
+  auto pending = pending_;
+  if (!this->linear(linear, kNone, activation)) return kNone;
+  pending_ = std::move(pending);
+  return std::exchange(value_, value);
+}
+
+bool PhaseList::columns(int from, int heads, int width, float clip, const Norm* norm,
+                        const std::optional<array>& weights) {
+  std::optional<kernels::NormForm> form;
+  if (norm && !(form = norm->visit([](const auto& n) { return form_of(n); }))) return false;
+  if (!kernels::Program::is_constant(weights)) return false;
+  settle();
+  program_->columns(value_, {.from = from,
+                             .heads = heads,
+                             .width = width,
+                             .clip = clip,
+                             .norm = std::move(form),
+                             .weights = weights});
+  return true;
+}
+
+void PhaseList::multiply(Slot by) {
+  settle();
+  value_ = program_->multiply(value_, by);
+}
+
+PhaseList::Slot PhaseList::factors(const FactorKey& key, const std::function<array()>& make) {
+  for (const auto& [known, slot] : factors_)
+    if (known == key) return slot;
+  const Slot slot = program_->input(make());
+  factors_.emplace_back(key, slot);
+  return slot;
+}
+
+bool PhaseList::normed(const Norm& norm) {
+  if (!this->norm(norm)) return false;
+  settle();
+  return true;
+}
+
 PhaseList::Slot PhaseList::angles(const Rope& rope) {
   for (const auto& [key, slot] : angles_)
     if (key == rope.identity()) return slot;
@@ -139,17 +183,18 @@ bool PhaseList::attend(const HeadPlan& plan, const Attended& options) {
                                {.q_norm = std::move(q_norm),
                                 .k_norm = std::move(k_norm),
                                 .angles = plan.rope ? angles(*plan.rope) : kNone,
-                                .interleaved = plan.rope && plan.rope->interleaved()},
+                                .interleaved = plan.rope && plan.rope->interleaved(),
+                                .factors = options.factors},
                                options.sinks, place.pool, place.rows,
                                {plan.heads, place.window, options.scale, options.softcap, place.chunk});
   return true;
 }
 
-bool PhaseList::add(Slot base, const Norm* norm) {
+bool PhaseList::add(Slot base, const Norm* norm, float scale) {
   std::optional<kernels::NormForm> form;
   if (norm && !(form = norm->visit([](const auto& n) { return form_of(n); }))) return false;
   settle();
-  value_ = program_->add(base, value_, std::move(form));
+  value_ = program_->add(base, value_, std::move(form), scale);
   return true;
 }
 

@@ -5,6 +5,8 @@
 // Owner: a skeleton, for one step. Thread: model thread. CPU, native kernels only.
 #pragma once
 
+#include <array>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <vector>
@@ -39,6 +41,7 @@ class PhaseList {
 
   /// What a part that ends a block adds to its result; set by the block.
   Slot residual() const { return residual_; }
+  void set_residual(Slot slot) { residual_ = slot; }
 
   // Each reads the value and puts its own in place; false: it cannot be said here.
   bool lookup(const Embedding& table);
@@ -48,14 +51,28 @@ class PhaseList {
   bool linear(const Linear& linear, Slot residual = kNone, Activation activation = Activation::none,
               std::vector<int> rows = {});
   bool gated(const GatedLinear& linear, Activation activation);
+  /// A product of the value beside it: the value, and a norm before it, stay. kNone: it cannot be said.
+  Slot aside(const Linear& linear, Activation activation);
+  /// The value's columns [from, from + heads * width): within ±clip where it is not 0, then each head through
+  /// the norm and times weights [heads, width], where given.
+  bool columns(int from, int heads, int width, float clip, const Norm* norm,
+               const std::optional<array>& weights);
+  /// value *= by; `by` has as many columns, or one for each of equal parts.
+  void multiply(Slot by);
   struct Attended {
     int slot;  // of the state's keys and values
     float scale, softcap;
     std::optional<array> sinks;
+    Slot factors = kNone;  // [tokens, 1], of the queries
   };
   bool attend(const HeadPlan& plan, const Attended& options);
-  /// value = base + norm(value); without a norm the sum.
-  bool add(Slot base, const Norm* norm);
+  /// Values that follow from the step, [tokens, 1] f32: made once a program for each key.
+  using FactorKey = std::array<float, 3>;
+  Slot factors(const FactorKey& key, const std::function<array()>& make);
+  /// value = base + scale * norm(value); without a norm the value itself.
+  bool add(Slot base, const Norm* norm, float scale = 1.0f);
+  /// value = norm(value), for what needs it settled.
+  bool normed(const Norm& norm);
 
   /// Runs `say`, which may call the functions above; undone unless it returns true.
   template <class Say>
@@ -64,6 +81,7 @@ class PhaseList {
     const Slot value = value_;
     const auto pending = pending_;
     const auto angles = angles_;
+    const auto factors = factors_;
     residual_ = residual;
     const bool said = say();
     residual_ = kNone;
@@ -72,6 +90,7 @@ class PhaseList {
     value_ = value;
     pending_ = pending;
     angles_ = angles;
+    factors_ = factors;
     return false;
   }
 
@@ -84,6 +103,7 @@ class PhaseList {
   Slot value_ = kNone, residual_ = kNone;
   std::optional<kernels::NormForm> pending_;
   std::vector<std::pair<const void*, Slot>> angles_;  // of each rotation, once a program
+  std::vector<std::pair<FactorKey, Slot>> factors_;
 };
 
 }  // namespace mlxcel
