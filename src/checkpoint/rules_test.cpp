@@ -215,7 +215,8 @@ TEST(Rules, SplitsAndDealsAnyAxis) {
   auto source = memory();
   source->dense("e.gate_up", numbers({2, 6, 3}));
   source->dense("e.bias", numbers({2, 6}));
-  const auto cut = apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 4}), deal(-1, "e.bias", {"x", "y"})});
+  const auto cut =
+      apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 4}), deal(-1, "e.bias", {"x", "y"})});
   EXPECT_EQ(cut->find("a")->shape, Shape({2, 2, 3}));
   EXPECT_EQ(cut->find("b")->shape, Shape({2, 4, 3}));
   const Weight b = cut->load("b"), y = cut->load("y");
@@ -224,13 +225,14 @@ TEST(Rules, SplitsAndDealsAnyAxis) {
       for (int c = 0; c < 3; ++c)
         EXPECT_EQ(b.data.data<float>()[e * 12 + r * 3 + c], static_cast<float>(e * 18 + (r + 2) * 3 + c));
   EXPECT_EQ(y.shape, Shape({2, 3}));
-  for (int i = 0; i < 6; ++i) EXPECT_EQ(y.data.data<float>()[i], static_cast<float>(i / 3 * 6 + i % 3 * 2 + 1));
+  for (int i = 0; i < 6; ++i)
+    EXPECT_EQ(y.data.data<float>()[i], static_cast<float>(i / 3 * 6 + i % 3 * 2 + 1));
   const auto rows = apply_rules(source, {deal(-2, "e.gate_up", {"even", "odd"})});
   EXPECT_EQ(rows->load("odd").data.data<float>()[0], 3.0f);
   expect_error([&] { apply_rules(source, {split_axis(-2, "e.gate_up", {"a", "b"}, {2, 3})}); },
                ErrorKind::bad_checkpoint, {"axis -2", "5 rows", "[2, 6, 3]"});
-  expect_error([&] { apply_rules(source, {split_axis(-4, "e.gate_up", {"a", "b"})}); }, ErrorKind::bad_checkpoint,
-               {"without axis -4"});
+  expect_error([&] { apply_rules(source, {split_axis(-4, "e.gate_up", {"a", "b"})}); },
+               ErrorKind::bad_checkpoint, {"without axis -4"});
 }
 
 TEST(Rules, HeadsOfKvB) {
@@ -271,6 +273,19 @@ TEST(Rules, AddConstant) {
   EXPECT_EQ(ruled->load("f").data.data<float>()[1], 0.5f);
   expect_error([&] { apply_rules(source, {add_constant("i", 1)}); }, ErrorKind::bad_checkpoint,
                {"add 1 to i"});
+}
+
+TEST(Rules, UnitRows) {
+  auto source = memory();
+  const float values[6] = {3, 0, 4, 0, 0, 2};
+  source->dense("w", filled({2, 3}, mx::float32, values));
+  const int32_t whole[1] = {1};
+  source->dense("i", filled({1}, mx::int32, whole));
+  const Weight rows = apply_rules(source, {unit_rows("w")})->load("w");
+  EXPECT_NEAR(rows.data.data<float>()[0], 0.6f, 1e-6f);
+  EXPECT_NEAR(rows.data.data<float>()[2], 0.8f, 1e-6f);
+  EXPECT_NEAR(rows.data.data<float>()[5], 1.0f, 1e-6f);
+  expect_error([&] { apply_rules(source, {unit_rows("i")}); }, ErrorKind::bad_checkpoint, {"unit rows i"});
 }
 
 TEST(Rules, Compose) {

@@ -11,9 +11,7 @@ namespace {
 /// Every model_type that the product knows of: a name that is not here is unknown, one that is
 /// here without an architecture file is known but not supported yet.
 constexpr std::string_view kKnownTypes[] = {
-    "afm7",
     "aya_vision",
-    "baichuan_m1",
     "bonsai",
     "bunny-llama",
     "canary",
@@ -55,7 +53,6 @@ constexpr std::string_view kKnownTypes[] = {
     "inkling",
     "inkling_mm_model",
     "internvl_chat",
-    "iquestloopcoder",
     "jina_vlm",
     "jvlm",
     "kitten_tts",

@@ -41,6 +41,7 @@ Line line_for(std::string_view name, const Shape& shape) {
   if (last == "A_log") return {0.5f, 0.5f};
   if (last == "dt_bias") return {-1.0f, 1.0f};
   if (last == "D") return {1.0f, 0.5f};
+  if (last.starts_with("quant_")) return {0.015625f, 0.0078125f};
   if (shape.size() <= 1)
     return last.ends_with("bias") || last.ends_with("beta") ? Line{0.0f, 0.2f} : Line{1.0f, 0.25f};
   if (contains("embed") || contains("wte") || contains("wpe")) return {0.0f, 0.5f};

@@ -131,7 +131,8 @@ const std::vector<Mutant>& mutants() {
       {"delta rule without correction", {"qwen3_5", "kimi_linear", "qwen3_next"}},
       {"output gate left out", {"qwen3_5", "kimi_linear", "bailing_moe_linear", "qwen3_next"}},
       {"gates of the convolution swapped", {"lfm2"}},
-      {"correction bias dropped", {"afmoe", "laguna", "minimax", "minimax_m3", "deepseek_v32", "glm_moe_dsa"}},
+      {"correction bias dropped",
+       {"afmoe", "laguna", "minimax", "minimax_m3", "deepseek_v32", "glm_moe_dsa"}},
       {"choice of keys ignored", {"deepseek_v32", "glm_moe_dsa", "minimax_m3"}},
       {"index keys not rotated", {"deepseek_v32", "glm_moe_dsa", "minimax_m3"}},
       {"one key fewer chosen", {"deepseek_v32", "glm_moe_dsa"}},
@@ -156,6 +157,10 @@ const std::vector<Mutant>& mutants() {
       {"output gate left out", {"kimi_k3"}},
       {"memory never fades", {"kimi_k3"}},
       {"query temperature dropped", {"llama4"}},
+      {"token before left out", {"baichuan_m1"}},
+      {"keys and values not rounded", {"afm7"}},
+      {"own keys of the second pass left out", {"iquestloopcoder"}},
+      {"window one too wide", {"baichuan_m1", "iquestloopcoder"}},
   };
   return list;
 }

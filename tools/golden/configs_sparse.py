@@ -158,7 +158,51 @@ def kimi_k3_names(saved, config):
     return layout
 
 
+AFM = {"architectures": ["AFMForCausalLM"], "model_type": "afm7", "torch_dtype": "float32", "vocab_size": 97, "hidden_dim": 72, "num_layers": 5,
+       "num_kv_reuse_layers": 2, "num_heads": 6, "num_kv_heads": 2, "hidden_dim_scale_factor": 1.37, "rope_theta": 30000.0,
+       "rms_norm_eps": 1e-5}
+
+LOOP = {"architectures": ["IQuestLoopCoderForCausalLM"], "model_type": "iquestloopcoder", "torch_dtype": "float32", **BASE, "vocab_size": 97, "hidden_size": 60,
+        "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 18, "intermediate_size": 76,
+        "rms_norm_eps": 1e-6, "rope_theta": 20000.0, "max_position_embeddings": 128, "loop_num": 2, "loop_window_size": 5,
+        "tie_word_embeddings": False}
+
+BAICHUAN = {"architectures": ["BaichuanM1ForCausalLM"], "model_type": "baichuan_m1", "torch_dtype": "float32", **BASE, "vocab_size": 97, "hidden_size": 72,
+            "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "num_swa_attention_heads": 4,
+            "num_swa_key_value_heads": 1, "intermediate_size": 76, "sliding_window": 6, "sliding_window_layers": [0, 2],
+            "conv_window": 2, "rms_norm_eps": 1e-6, "rope_theta": 20000.0, "hidden_act": "silu",
+            "max_position_embeddings": 128, "tie_word_embeddings": False}
+
+
 CASES = {
+    # afm7 -----------------------------------------------------------------------------------------------
+    "afm7-shared": {
+        "config": AFM, "oracle": "mlx",
+        "mutants": [{"rope_theta": 500.0}, {"rms_norm_eps": 0.1}],
+    },
+    "afm7-alone": {
+        "config": {**AFM, "num_kv_reuse_layers": 0, "num_layers": 2, "num_heads": 4, "num_kv_heads": 4},
+        "oracle": "mlx", "mutants": [{"rope_theta": 500.0}],
+    },
+    # iquestloopcoder ------------------------------------------------------------------------------------
+    "iquestloopcoder-window": {
+        "config": LOOP, "oracle": "mlx", "mutants": [{"loop_window_size": 6}, {"rope_theta": 500.0}],
+    },
+    "iquestloopcoder-biases": {
+        "config": {**LOOP, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "num_key_value_heads": 6,
+                   "loop_window_size": 1, "rope_scaling": {"type": "linear", "factor": 3.0}},
+        "oracle": "mlx", "mutants": [{"loop_window_size": 2}, {"rope_scaling": None}],
+    },
+    # baichuan_m1 ----------------------------------------------------------------------------------------
+    "baichuan_m1-narrow": {
+        "config": BAICHUAN, "oracle": "mlx",
+        "mutants": [{"sliding_window": 7}, {"rope_theta": 500.0}],
+    },
+    "baichuan_m1-wide": {
+        "config": {k: v for k, v in {**BAICHUAN, "sliding_window_layers": [1], "num_hidden_layers": 2}.items()
+                   if "swa" not in k},
+        "oracle": "mlx", "mutants": [{"sliding_window": 7}, {"sliding_window_layers": [0]}],
+    },
     # kimi_k3 --------------------------------------------------------------------------------------------
     "kimi_k3-published": {
         "config": {**K3}, "oracle": "mlx", "layout": kimi_k3_names,

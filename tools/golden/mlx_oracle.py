@@ -59,7 +59,7 @@ def run(case, config, tensors, fill, tokens):
     weights = {}
     for name, values in tensors.items():
         for part, array in fill[name](values).items():
-            weights[part] = mx.array(np.ascontiguousarray(array))
+            weights[part] = mx.array(np.ascontiguousarray(array)).reshape(array.shape)
     if hasattr(model, "sanitize"):
         weights = model.sanitize(weights)
     model.load_weights(list(weights.items()), strict=True)

@@ -37,6 +37,8 @@ def values(name: str, shape) -> np.ndarray:
         out = f32(-1) + u
     elif last == "D":
         out = f32(1) + f32(0.5) * u
+    elif last.startswith("quant_"):
+        out = f32(0.015625) + f32(0.0078125) * u
     elif len(shape) <= 1:
         out = f32(0.2) * u if last.endswith(("bias", "beta")) else f32(1) + f32(0.25) * u
     elif any(part in name for part in ("embed", "wte", "wpe")):
