@@ -22,20 +22,23 @@ struct KeyChoice {
 
 struct AttendOptions {
   float scale = 1.0f;
-  float softcap = 0.0f;             // 0: none; else cap * tanh(score / cap)
-  std::optional<array> sinks;       // [heads] f32: a learned logit per head that takes part in the softmax
+  float softcap = 0.0f;               // 0: none; else cap * tanh(score / cap)
+  std::optional<array> sinks = {};    // [heads] f32: a learned logit per head that takes part in the softmax
   const KeyChoice* chosen = nullptr;  // none: all keys
+  std::optional<array> bias =
+      {};  // [tokens, heads, reach] f32: added to the score of the key so many places back
 };
 
 /// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim], all f32 on CPU
-/// and already rotated -> [tokens, heads * value_dim]. `slot` is from StateLayout::add_kv; where its values are
-/// part of its keys there is no v.
-array attend(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot, const AttendOptions& options);
+/// and already rotated -> [tokens, heads * value_dim]. `slot` is from StateLayout::add_kv; where its values
+/// are part of its keys there is no v.
+array attend(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
+             const AttendOptions& options);
 
-/// Appends index keys k [tokens, 1, dim] to a slot without values and chooses what the step's queries may see;
-/// q [tokens, heads, dim], `weights` [tokens, heads] or none: kernels/selection.h.
-KeyChoice choose_keys(const array& q, const array& k, const std::optional<array>& weights, Step& step, int slot,
-                      const kernels::SelectionForm& form);
+/// Appends index keys k [tokens, 1, dim] to a slot without values and chooses what the step's queries may
+/// see; q [tokens, heads, dim], `weights` [tokens, heads] or none: kernels/selection.h.
+KeyChoice choose_keys(const array& q, const array& k, const std::optional<array>& weights, Step& step,
+                      int slot, const kernels::SelectionForm& form);
 
 /// Where a slot's keys and values of this step go, for attention inside a program. Native kernels only.
 struct AttendPlace {

@@ -174,7 +174,28 @@ BAICHUAN = {"architectures": ["BaichuanM1ForCausalLM"], "model_type": "baichuan_
             "max_position_embeddings": 128, "tie_word_embeddings": False}
 
 
+INKLING = {key: value for key, value in
+           like("inkling_text", "InklingForCausalLM", head_dim=18, swa_num_attention_heads=4, swa_num_key_value_heads=4,
+                swa_head_dim=14, sliding_window_size=6, d_rel=10, rel_extent=9, log_scaling_n_floor=7,
+                log_scaling_alpha=0.6, layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding"],
+                mlp_layer_types=["dense", "sparse", "sparse"], moe_intermediate_size=26, n_routed_experts=9,
+                n_shared_experts=2, num_experts_per_tok=3, route_scale=2.3, conv_kernel_size=4,
+                logits_mup_width_multiplier=1.6, rms_norm_eps=1e-6, unpadded_vocab_size=93).items()
+           if key not in ("rope_theta", "attention_bias")}
+
+
 CASES = {
+    # inkling --------------------------------------------------------------------------------------------
+    "inkling-distances": {
+        "config": INKLING, "below": 93,
+        "mutants": [{"route_scale": 1.0}, {"num_experts_per_tok": 2}, {"log_scaling_alpha": 0.1}],
+    },
+    "inkling-local_ids": {
+        "config": {**{k: v for k, v in INKLING.items() if k not in ("layer_types", "unpadded_vocab_size", "log_scaling_n_floor")},
+                   "local_layer_ids": [1], "mlp_layer_types": ["sparse", "dense", "sparse"], "n_shared_experts": 1,
+                   "conv_kernel_size": 3, "swa_num_key_value_heads": 2},
+        "mutants": [{"route_scale": 1.0}, {"num_experts_per_tok": 4}],
+    },
     # afm7 -----------------------------------------------------------------------------------------------
     "afm7-shared": {
         "config": AFM, "oracle": "mlx",

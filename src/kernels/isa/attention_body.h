@@ -87,7 +87,8 @@ void append_keys(const AttentionCall& c, const Fresh& f) {
     int d = 0;
     for (; d + 8 <= c.key_dim; d += 8)
       transpose<kType>(k + static_cast<size_t>(done) * key_stride + d, key_stride, keys,
-                       static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(done), kAttentionPage);
+                       static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(done),
+                       kAttentionPage);
     for (; d < c.key_dim; ++d)
       for (int t = done; t < done + 8; ++t)
         store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
@@ -117,7 +118,8 @@ void append(const AttentionCall& c, int row_index, int kv_head, int page) {
   const int start = page * kAttentionPage;
   const int from = larger_int(row.position, start);
   const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t first = static_cast<size_t>(row.first + from - row.position), head = static_cast<size_t>(kv_head);
+  const size_t first = static_cast<size_t>(row.first + from - row.position),
+               head = static_cast<size_t>(kv_head);
   Fresh f;
   f.k_stride = static_cast<size_t>(c.k_stride);
   f.v_stride = static_cast<size_t>(c.v_stride);
@@ -413,6 +415,19 @@ inline void widen(const AttentionCall& c, const PageData& page, float* work, siz
   }
 }
 
+/// What the distance from its keys adds to a query's scores, as powers of two.
+inline void add_bias(const AttentionCall& c, const AttentionTile& tile, int query, int head, int page_start,
+                     float* scores) {
+  const AttentionRow& row = c.rows[tile.row];
+  const size_t token = static_cast<size_t>(row.first + query);
+  const float* bias = c.bias + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
+                                   static_cast<size_t>(c.reach);
+  const int away = row.position + query - page_start;  // of the page's first key
+  const int last = smaller_int(away, kAttentionPage - 1);
+  for (int j = larger_int(0, away - c.reach + 1); j <= last; ++j)
+    scores[j] = __builtin_fmaf(bias[away - j], kLog2E, scores[j]);
+}
+
 /// Queries of one register block at `left` to go: four left over go two and two, not three and one.
 inline int block_size(int left) {
   if (left == kQueries + 1 && kQueries > 2) return kQueries - 1;
@@ -449,6 +464,10 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
       });
       q += take;
     }
+    if (c.bias)
+      for (int q = first; q < last; ++q)
+        add_bias(c, tile, tile.first + (i + q) / group, tile.kv_head * group + (i + q) % group, page_start,
+                 weights[q]);
     for (int q = first; q < last; q += 8)
       soften(c, seen + q, smaller_int(8, last - q), weights + q, maximum + i + q, total + i + q, alpha + q);
     for (int q = first; q < last;) {
@@ -486,7 +505,8 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
   for (int i = 0; i < n; ++i) state[sums + static_cast<size_t>(i)] = kNone;
 
   const int last = (c.two_way ? row.position + row.count
-                              : end_of_keys(c, row, row.position + tile.first + tile.count - 1)) - 1;
+                              : end_of_keys(c, row, row.position + tile.first + tile.count - 1)) -
+                   1;
   const int oldest = c.two_way ? 0 : oldest_key(c, row.position + tile.first);
   const int from = larger_int(segment * kAttentionSegment, oldest) / kAttentionPage;
   const int to = smaller_int((segment + 1) * kAttentionSegment - 1, last) / kAttentionPage;
@@ -504,8 +524,8 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
       data.next_values = data.values;
       data.value_stride = padded;
     }
-    // Widening once pays when several register blocks read the page, and where codes become numbers; values in keys
-    // are always turned about.
+    // Widening once pays when several register blocks read the page, and where codes become numbers; values
+    // in keys are always turned about.
     const bool wide = kType == PageType::i8 || (kType != PageType::f32 && (c.latent || n > 2 * kQueries));
     if (wide) {
       widen(c, data, work, padded);
@@ -534,10 +554,11 @@ void segment(const AttentionCall& c, const AttentionTile& tile, int index, const
 }
 
 template <PageType kType>
-void products_as(const AttentionCall& c, int row, int kv_head, int page, const float* panel, int queries, float* out) {
+void products_as(const AttentionCall& c, int row, int kv_head, int page, const float* panel, int queries,
+                 float* out) {
   const char* keys = head_of(c, c.rows[row], kv_head, page);
   const size_t key_dim = static_cast<size_t>(c.key_dim);
-  auto* const to = reinterpret_cast<float(*)[kAttentionPage]>(out);
+  auto* const to = reinterpret_cast<float (*)[kAttentionPage]>(out);
   for (int q = 0; q < queries;) {
     const int take = block_size(queries - q);
     for_count<kQueries>(take, [&]<int kQ>() {
@@ -547,11 +568,15 @@ void products_as(const AttentionCall& c, int row, int kv_head, int page, const f
   }
 }
 
-void products(const AttentionCall& c, int row, int kv_head, int page, const float* panel, int queries, float* out) {
+void products(const AttentionCall& c, int row, int kv_head, int page, const float* panel, int queries,
+              float* out) {
   switch (c.type) {
-    case PageType::f32: return products_as<PageType::f32>(c, row, kv_head, page, panel, queries, out);
-    case PageType::f16: return products_as<PageType::f16>(c, row, kv_head, page, panel, queries, out);
-    default: return products_as<PageType::bf16>(c, row, kv_head, page, panel, queries, out);  // never coded
+    case PageType::f32:
+      return products_as<PageType::f32>(c, row, kv_head, page, panel, queries, out);
+    case PageType::f16:
+      return products_as<PageType::f16>(c, row, kv_head, page, panel, queries, out);
+    default:
+      return products_as<PageType::bf16>(c, row, kv_head, page, panel, queries, out);  // never coded
   }
 }
 

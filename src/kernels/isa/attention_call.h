@@ -7,8 +7,8 @@
 
 namespace mlxcel::kernels {
 
-/// How numbers lie in pages. i8: whole numbers of steps. t4, t3: rotated, then places in a codebook of 16 or 8
-/// levels (values only for t3).
+/// How numbers lie in pages. i8: whole numbers of steps. t4, t3: rotated, then places in a codebook of 16 or
+/// 8 levels (values only for t3).
 enum class PageType { f32, f16, bf16, i8, t4, t3 };
 inline constexpr bool is_dense(PageType type) { return type <= PageType::bf16; }
 /// The widest part of a head that is rotated.
@@ -42,8 +42,11 @@ struct AttentionCall {
   int two_way;  // every query sees the whole row
   const AttentionRow* rows;
   const int32_t* tables;
-  int latent;              // values are the first value_dim entries of keys: none of their own are stored
-  const uint32_t* chosen;  // [tokens, chosen_sets, chosen_words]: bit j of word p lets key 32 p + j be seen; null: all
+  int latent;  // values are the first value_dim entries of keys: none of their own are stored
+  const uint32_t*
+      chosen;  // [tokens, chosen_sets, chosen_words]: bit j of word p lets key 32 p + j be seen; null: all
+  const float* bias;  // [tokens, heads, reach]: added to the score of the key so many places back; null: none
+  int reach;
   int chosen_sets, chosen_words;  // sets: a divisor of kv_heads, or kv_heads
 };
 
@@ -69,7 +72,8 @@ struct AttentionBodies {
   /// state := state followed by part. An empty side changes no bit of the other.
   void (*merge)(float* state, const float* part, int queries, int padded);
   /// out [queries][32]: products of panel [queries][key_dim] with a page's keys.
-  void (*products)(const AttentionCall&, int row, int kv_head, int page, const float* panel, int queries, float* out);
+  void (*products)(const AttentionCall&, int row, int kv_head, int page, const float* panel, int queries,
+                   float* out);
   /// Adds the sinks, divides, writes the tile's part of `out`.
   void (*finish)(const AttentionCall&, const AttentionTile&, float* state);
 };
