@@ -47,8 +47,8 @@ Inputs inputs_of(const array& q, const array& k, const std::optional<array>& v,
   if (form.chosen) {
     const array& chosen = *form.chosen;
     if (chosen.dtype() != mx::uint32 || chosen.ndim() != 3 || chosen.shape(0) != q.shape(0) ||
-        chosen.shape(1) < 1 || k.shape(1) % chosen.shape(1) != 0)
-      wrong("the choice", chosen, fmt::format("[{}, a divisor of {}, pages] uint32", q.shape(0), k.shape(1)));
+        chosen.shape(1) < 1 || form.heads % chosen.shape(1) != 0)
+      wrong("the choice", chosen, fmt::format("[{}, a divisor of {}, pages] uint32", q.shape(0), form.heads));
     inputs.chosen = inputs.add(chosen);
   }
   if (form.bias) {

@@ -91,7 +91,6 @@ constexpr std::string_view kKnownTypes[] = {
     "parakeet",
     "phi-msft",
     "phi3_v",
-    "phi3small",
     "phi4-siglip",
     "phi4mm",
     "phimoe",

@@ -90,8 +90,10 @@ array by_distance(const array& bias, const array& away) {
   return mx::where(mx::expand_dims(known, 1), all, array(0.0f));
 }
 
-/// A mask [count, keys] and a choice [sets, count, keys], as [kv_heads, 1, count, keys].
+/// A mask [count, keys] and a choice [sets, count, keys], as [kv_heads, 1 or heads of each, count, keys].
 array narrowed(const array& mask, const array& chosen, int kv_heads) {
+  if (chosen.shape(0) > kv_heads)
+    return mx::reshape(mx::logical_and(mask, chosen), {kv_heads, -1, chosen.shape(1), chosen.shape(2)});
   return mx::expand_dims(mx::logical_and(mask, mx::repeat(chosen, kv_heads / chosen.shape(0), 0)), 1);
 }
 
@@ -243,6 +245,43 @@ KeyChoice choose_keys(const array& q, const array& k, const std::optional<array>
   if (store.mode == KernelMode::reference) return choose_reference(q, k, weights, step, slot, form);
   const AttendPlace place = attend_place(step, slot);
   return {kernels::select_keys(q, k, weights, place.pool, place.rows, form), {}};
+}
+
+KeyChoice choose_pattern(const Step& step, const BlockPattern& pattern) {
+  if (pattern.block < kPageTokens || pattern.block % kPageTokens != 0)
+    fail(ErrorKind::internal, "blocks of {} keys, expected a multiple of {}", pattern.block, kPageTokens);
+  const auto seen = [&](int position, int head, int page) {
+    const int own = position / pattern.block, block = page * kPageTokens / pattern.block;
+    return block <= own && (own - block < pattern.local || (block + head + 1) % pattern.stride == 0);
+  };
+  const auto pages_of = [](const StepRow& row) {
+    return (row.position + row.count + kPageTokens - 1) / kPageTokens;
+  };
+  KeyChoice choice;
+  if (kernel_mode() == KernelMode::native) {
+    int words = 0;
+    for (const StepRow& row : step.rows()) words = std::max(words, pages_of(row));
+    const size_t each = static_cast<size_t>(pattern.heads) * static_cast<size_t>(words);
+    std::vector<uint32_t> bits(static_cast<size_t>(step.count()) * each);
+    for (const StepRow& row : step.rows())
+      for (int i = 0; i < row.count; ++i)
+        for (int at = 0; at < pattern.heads * words; ++at)
+          if (seen(row.position + i, at / words, at % words))
+            bits[static_cast<size_t>(row.first + i) * each + static_cast<size_t>(at)] = ~0u;
+    choice.bits = array(bits.data(), {step.count(), pattern.heads, words}, mx::uint32);
+    return choice;
+  }
+  for (const StepRow& row : step.rows()) {
+    const int pages = pages_of(row);
+    std::vector<uint8_t> mask;
+    for (int head = 0; head < pattern.heads; ++head)
+      for (int i = 0; i < row.count; ++i)
+        for (int key = 0; key < pages * kPageTokens; ++key)
+          mask.push_back(seen(row.position + i, head, key / kPageTokens) ? 1 : 0);
+    choice.masks.push_back(mx::astype(
+        array(mask.data(), {pattern.heads, row.count, pages * kPageTokens}, mx::uint8), mx::bool_));
+  }
+  return choice;
 }
 
 AttendPlace attend_place(Step& step, int slot) {

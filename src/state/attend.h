@@ -40,6 +40,16 @@ array attend(const array& q, const array& k, const std::optional<array>& v, Step
 KeyChoice choose_keys(const array& q, const array& k, const std::optional<array>& weights, Step& step,
                       int slot, const kernels::SelectionForm& form);
 
+/// Blocks of keys that each head sees: the last `local` ones and those whose number plus the head's is a
+/// multiple of `stride`, counted from one.
+struct BlockPattern {
+  int heads = 0;
+  int block = 64;  // keys; a multiple of a page's
+  int local = 1;
+  int stride = 1;
+};
+KeyChoice choose_pattern(const Step& step, const BlockPattern& pattern);
+
 /// Where a slot's keys and values of this step go, for attention inside a program. Native kernels only.
 struct AttendPlace {
   kernels::PagePool pool;

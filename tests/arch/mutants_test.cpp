@@ -158,6 +158,7 @@ const std::vector<Mutant>& mutants() {
       {"memory never fades", {"kimi_k3"}},
       {"query temperature dropped", {"llama4"}},
       {"distances not weighed", {"inkling"}},
+      {"choice of keys ignored", {"phi3small"}},
       {"earlier tokens ignored", {"inkling"}},
       {"query temperature dropped", {"inkling"}},
       {"shared experts dropped", {"inkling"}},

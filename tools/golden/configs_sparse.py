@@ -183,8 +183,34 @@ INKLING = {key: value for key, value in
                 logits_mup_width_multiplier=1.6, rms_norm_eps=1e-6, unpadded_vocab_size=93).items()
            if key not in ("rope_theta", "attention_bias")}
 
+PHI3SMALL = {"architectures": ["Phi3SmallForCausalLM"], "model_type": "phi3small", "torch_dtype": "float32", **BASE,
+             "vocab_size": 97, "hidden_size": 72, "num_hidden_layers": 3, "num_attention_heads": 6,
+             "num_key_value_heads": 2, "ff_intermediate_size": 52, "gegelu_limit": 0.7,
+             "dense_attention_every_n_layers": 2, "layer_norm_epsilon": 1e-5, "rope_embedding_base": 20000,
+             "rope_position_scale": 0.7, "mup_use_scaling": True, "mup_attn_multiplier": 2.3,
+             "mup_embedding_multiplier": 3.1, "mup_width_multiplier": 2.2, "blocksparse_block_size": 32,
+             "blocksparse_num_local_blocks": 1, "blocksparse_vert_stride": 3, "max_position_embeddings": 256}
+
+
+def without_silence(model):
+    """Ids that a small vocabulary does not have."""
+    import mlx.core as mx
+
+    model._dummy_tokenizer_ids = mx.zeros((0,), mx.int32)
+
 
 CASES = {
+    # phi3small: the reference cuts blocks rightly where the prompt is whole blocks ------------------------
+    "phi3small-blocks": {
+        "config": PHI3SMALL, "oracle": "mlx", "prepare": without_silence, "length": 128,
+        "mutants": [{"blocksparse_num_local_blocks": 2}, {"blocksparse_vert_stride": 2}, {"gegelu_limit": 1.4}],
+    },
+    "phi3small-wide": {
+        "config": {**PHI3SMALL, "blocksparse_block_size": 64, "dense_attention_every_n_layers": 1, "num_hidden_layers": 2,
+                   "num_key_value_heads": 6, "mup_use_scaling": False, "rope_position_scale": 1.0},
+        "oracle": "mlx", "prepare": without_silence, "length": 192,
+        "mutants": [{"blocksparse_num_local_blocks": 2}, {"dense_attention_every_n_layers": 2}],
+    },
     # inkling --------------------------------------------------------------------------------------------
     "inkling-distances": {
         "config": INKLING, "below": 93,

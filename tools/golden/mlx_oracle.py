@@ -29,7 +29,9 @@ def reference(case, config):
 
 def build(case, config):
     _, model, arguments = classes(case, config)
-    return model(arguments.from_dict(settings(case, config)))
+    made = model(arguments.from_dict(settings(case, config)))
+    case.get("prepare", lambda m: None)(made)
+    return made
 
 
 def published_names(case, config):

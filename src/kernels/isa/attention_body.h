@@ -180,11 +180,12 @@ struct Visible {
   uint32_t bits;
 };
 
-/// What was chosen of a page for one query of a tile.
-inline uint32_t chosen_bits(const AttentionCall& c, const AttentionTile& tile, int query, int page) {
+/// What was chosen of a page for one query of a tile and one head.
+inline uint32_t chosen_bits(const AttentionCall& c, const AttentionTile& tile, int query, int head,
+                            int page) {
   if (!c.chosen) return ~0u;
   const size_t token = static_cast<size_t>(c.rows[tile.row].first + query);
-  const size_t set = static_cast<size_t>(tile.kv_head * c.chosen_sets / c.kv_heads);
+  const size_t set = static_cast<size_t>(head * c.chosen_sets / c.heads);
   return c.chosen[(token * static_cast<size_t>(c.chosen_sets) + set) * static_cast<size_t>(c.chosen_words) +
                   static_cast<size_t>(page)];
 }
@@ -201,7 +202,8 @@ inline int end_of_keys(const AttentionCall& c, const AttentionRow& row, int posi
   return smaller_int(end, row.position + row.count);
 }
 
-inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int query, int page_start) {
+inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int query, int head,
+                       int page_start) {
   const AttentionRow& row = c.rows[tile.row];
   const int position = row.position + query;
   if (c.two_way) {
@@ -210,7 +212,7 @@ inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int qu
     return {larger_int(0, position - c.window + 1 - page_start),
             smaller_int(kAttentionPage, smaller_int(end, position + c.window - page_start)), ~0u};
   }
-  const uint32_t bits = chosen_bits(c, tile, query, page_start / kAttentionPage);
+  const uint32_t bits = chosen_bits(c, tile, query, head, page_start / kAttentionPage);
   if (bits == 0) return {0, 0, 0};
   const int lo = larger_int(0, oldest_key(c, position) - page_start);
   return {lo, smaller_int(kAttentionPage, end_of_keys(c, row, position) - page_start), bits};
@@ -449,7 +451,8 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
     // Those that see any of the page stand together.
     int first = rows, last = 0;
     for (int q = 0; q < rows; ++q) {
-      seen[q] = visible(c, tile, tile.first + (i + q) / group, page_start);
+      seen[q] =
+          visible(c, tile, tile.first + (i + q) / group, tile.kv_head * group + (i + q) % group, page_start);
       if (seen[q].hi <= seen[q].lo) continue;
       if (first == rows) first = q;
       last = q + 1;
@@ -488,8 +491,11 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
 
 /// Whether a query of the tile may see anything of a page.
 inline bool any_chosen(const AttentionCall& c, const AttentionTile& tile, int page) {
+  const int group = c.heads / c.kv_heads, first = tile.kv_head * group;
+  const int apart = c.chosen_sets > c.kv_heads ? group : 1;  // heads that may differ
   for (int q = 0; q < tile.count; ++q)
-    if (chosen_bits(c, tile, tile.first + q, page) != 0) return true;
+    for (int head = first; head < first + apart; ++head)
+      if (chosen_bits(c, tile, tile.first + q, head, page) != 0) return true;
   return false;
 }
 
