@@ -18,7 +18,7 @@ size_t up(size_t value, size_t step) { return (value + step - 1) / step * step; 
 /// The arrays of a call in order, and where the optional ones stand.
 struct Inputs {
   std::vector<array> arrays;
-  int v = -1, sinks = -1, chosen = -1;
+  int v = -1, sinks = -1, chosen = -1, bias = -1;
   int add(array x) {
     arrays.push_back(std::move(x));
     return static_cast<int>(arrays.size()) - 1;
@@ -51,12 +51,18 @@ Inputs inputs_of(const array& q, const array& k, const std::optional<array>& v,
       wrong("the choice", chosen, fmt::format("[{}, a divisor of {}, pages] uint32", q.shape(0), form.heads));
     inputs.chosen = inputs.add(chosen);
   }
+  if (form.bias) {
+    const array& bias = *form.bias;
+    if (bias.ndim() != 3 || bias.shape(0) != q.shape(0) || bias.shape(1) != form.heads || form.softcap > 0.0f)
+      wrong("the bias", bias, fmt::format("[{}, {}, reach], and no cap", q.shape(0), form.heads));
+    inputs.bias = inputs.add(mx::astype(bias, mx::float32));
+  }
   return inputs;
 }
 
 /// What of a call is fixed while its graph is built.
 struct Fixed {
-  int v, sinks, chosen, chosen_sets, chosen_words;
+  int v, sinks, chosen, chosen_sets, chosen_words, bias, reach;
   int heads, window, chunk, block;
   float scale, softcap;
   PageBlocks blocks;
@@ -68,6 +74,8 @@ Fixed fixed(const Inputs& inputs, const AttentionForm& form, const PageBlocks& b
           .chosen = inputs.chosen,
           .chosen_sets = form.chosen ? form.chosen->shape(1) : 0,
           .chosen_words = form.chosen ? form.chosen->shape(2) : 0,
+          .bias = inputs.bias,
+          .reach = form.bias ? form.bias->shape(2) : 0,
           .heads = form.heads,
           .window = form.window,
           .chunk = form.chunk,
@@ -87,6 +95,8 @@ AttentionCall call_of(const Buffers& buffers, const Fixed& f, const AttentionRow
   call.chosen = f.chosen < 0 ? nullptr : buffers.input<uint32_t>(f.chosen);
   call.chosen_sets = f.chosen_sets;
   call.chosen_words = f.chosen_words;
+  call.bias = f.bias < 0 ? nullptr : buffers.input<float>(f.bias);
+  call.reach = f.reach;
   call.out = buffers.output<float>();
   call.pages = pages;
   call.page_bytes = page_bytes;

@@ -66,6 +66,8 @@ struct AttentionForm {
   float softcap = 0.0f;
   int chunk = 0;  // 0: none; C: query i sees keys i - i % C … i
   int block = 0;  // 0: none; B: blocks of B keys see each other, as far as the step holds them
+  std::optional<array> bias =
+      {};  // [tokens, heads, reach] f32: added to the score of the key so many places back
   std::optional<array> chosen = {};  // what select_keys() chose: nothing else is seen
 };
 

@@ -48,8 +48,6 @@ constexpr std::string_view kKnownTypes[] = {
     "idefics3",
     "ideogram4",
     "indextts",
-    "inkling",
-    "inkling_mm_model",
     "internvl_chat",
     "jina_vlm",
     "jvlm",

@@ -15,7 +15,7 @@ namespace {
 /// v [kv_heads, keys, value_dim], mask [count, keys] or [kv_heads, 1, count, keys] bool or none -> [count,
 /// heads * value_dim].
 array attend_row(const array& q, const array& k, const array& v, const std::optional<array>& mask,
-                 const AttendOptions& options) {
+                 const AttendOptions& options, const std::optional<array>& bias = std::nullopt) {
   const int count = q.shape(0), heads = q.shape(1), kv_heads = k.shape(0), keys = k.shape(1),
             group = heads / kv_heads;
   const auto grouped =
@@ -23,6 +23,7 @@ array attend_row(const array& q, const array& k, const array& v, const std::opti
   array scores = mx::matmul(mx::reshape(grouped, {kv_heads, group * count, -1}), mx::swapaxes(k, 1, 2));
   if (options.softcap > 0.0f) scores = mx::tanh(scores / array(options.softcap)) * array(options.softcap);
   scores = mx::reshape(scores, {kv_heads, group, count, keys});
+  if (bias) scores = mx::add(scores, mx::reshape(mx::swapaxes(*bias, 0, 1), scores.shape()));
   if (mask) scores = mx::where(*mask, scores, array(-std::numeric_limits<float>::infinity()));
   if (options.sinks) {
     const array sinks = mx::reshape(mx::astype(*options.sinks, mx::float32), {kv_heads, group, 1, 1});
@@ -78,6 +79,17 @@ array first_entries(const array& x, int count) {
   return mx::slice(x, Shape(stop.size(), 0), stop);
 }
 
+/// What each key's distance from its query adds to the scores: bias [count, heads, reach], away [count, keys]
+/// -> [count, heads, keys].
+array by_distance(const array& bias, const array& away) {
+  const int reach = bias.shape(2);
+  const array index = mx::expand_dims(mx::clip(away, array(0), array(reach - 1)), 1);
+  const Shape wanted{bias.shape(0), bias.shape(1), away.shape(1)};
+  const array all = mx::take_along_axis(bias, mx::broadcast_to(index, wanted), -1);
+  const array known = mx::logical_and(mx::greater_equal(away, array(0)), mx::less(away, array(reach)));
+  return mx::where(mx::expand_dims(known, 1), all, array(0.0f));
+}
+
 /// A mask [count, keys] and a choice [sets, count, keys], as [kv_heads, 1 or heads of each, count, keys].
 array narrowed(const array& mask, const array& chosen, int kv_heads) {
   if (chosen.shape(0) > kv_heads)
@@ -122,7 +134,10 @@ array attend_reference(const array& q, const array& k, const std::optional<array
     const array values = mx::where(
         held, latent > 0 ? first_entries(row_keys, latent) : gathered(*place.values, ids), array(0.0f));
     if (options.chosen) mask = narrowed(mask, options.chosen->masks.at(r), k.shape(1));
-    outs.push_back(attend_row(rows_of(q, row.first, row.count), row_keys, values, mask, options));
+    std::optional<array> bias;
+    if (options.bias)
+      bias = by_distance(rows_of(*options.bias, row.first, row.count), mx::subtract(queries, keys));
+    outs.push_back(attend_row(rows_of(q, row.first, row.count), row_keys, values, mask, options, bias));
   }
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
@@ -134,6 +149,7 @@ kernels::AttentionForm form_of(const array& q, const KvSpec& spec, const AttendO
           .softcap = options.softcap,
           .chunk = spec.chunk,
           .block = spec.block,
+          .bias = options.bias,
           .chosen = options.chosen ? options.chosen->bits : std::nullopt};
 }
 
@@ -158,6 +174,8 @@ array attend(const array& q, const array& k, const std::optional<array>& v, Step
     fail(ErrorKind::internal, "attend: k {} and v {}, KV slot {} holds {} heads of {} and {}, latent {}",
          to_string(k.shape()), v ? to_string(v->shape()) : "none", slot, spec.kv_heads, spec.key_dim,
          spec.value_dim, spec.latent);
+  if (options.bias && (options.softcap > 0.0f || spec.block > 0))
+    fail(ErrorKind::internal, "attend: weights of distances beside a cap or blocks, KV slot {}", slot);
   if (options.chosen && (spec.window > 0 || spec.chunk > 0))
     fail(ErrorKind::internal, "attend: keys are chosen in KV slot {}, which has a window or chunks", slot);
   if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);

@@ -23,8 +23,10 @@ struct KeyChoice {
 struct AttendOptions {
   float scale = 1.0f;
   float softcap = 0.0f;               // 0: none; else cap * tanh(score / cap)
-  std::optional<array> sinks;         // [heads] f32: a learned logit per head that takes part in the softmax
+  std::optional<array> sinks = {};    // [heads] f32: a learned logit per head that takes part in the softmax
   const KeyChoice* chosen = nullptr;  // none: all keys
+  std::optional<array> bias =
+      {};  // [tokens, heads, reach] f32: added to the score of the key so many places back
 };
 
 /// q [tokens, heads, key_dim], k [tokens, kv_heads, key_dim], v [tokens, kv_heads, value_dim], all f32 on CPU

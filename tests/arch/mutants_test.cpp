@@ -184,6 +184,13 @@ const std::vector<Mutant>& mutants() {
       {"steps of keys and values dropped", {"afm7"}},
       {"own keys of the second pass left out", {"iquestloopcoder"}},
       {"layer norm bias dropped", {"phi3small"}},  // its golden's own mutants change the pattern of blocks
+      {"distances not weighed", {"inkling"}},
+      {"earlier tokens ignored", {"inkling"}},
+      {"query temperature dropped", {"inkling"}},
+      {"shared experts dropped", {"inkling"}},
+      {"correction bias dropped", {"inkling"}},
+      {"window ignored", {"inkling"}},
+      {"embedding norm left out", {"inkling"}},
       {"window one too wide", {"baichuan_m1", "iquestloopcoder"}},
   };
   return list;

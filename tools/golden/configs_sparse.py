@@ -1,5 +1,6 @@
 """Sparse and latent families, second part; see configs.py for what a case says."""
 
+import numpy as np
 from configs import BASE, rope
 from configs_moe import LONGCAT, MLA, YARN, like
 
@@ -174,6 +175,56 @@ BAICHUAN = {"architectures": ["BaichuanM1ForCausalLM"], "model_type": "baichuan_
             "max_position_embeddings": 128, "tie_word_embeddings": False}
 
 
+INKLING = {key: value for key, value in
+           like("inkling_text", "InklingForCausalLM", head_dim=18, swa_num_attention_heads=4, swa_num_key_value_heads=4,
+                swa_head_dim=14, sliding_window_size=6, d_rel=10, rel_extent=9, log_scaling_n_floor=7,
+                log_scaling_alpha=0.6, layer_types=["hybrid_sliding", "hybrid", "hybrid_sliding"],
+                mlp_layer_types=["dense", "sparse", "sparse"], moe_intermediate_size=26, n_routed_experts=9,
+                n_shared_experts=2, num_experts_per_tok=3, route_scale=2.3, conv_kernel_size=4,
+                logits_mup_width_multiplier=1.6, rms_norm_eps=1e-6, unpadded_vocab_size=93).items()
+           if key not in ("rope_theta", "attention_bias")}
+
+def inkling_names(saved, config):
+    """As published: rows of gate and up in turn, names of the trainer's."""
+    spelled = {"q_proj": "wq_du", "k_proj": "wk_dv", "v_proj": "wv_dv", "r_proj": "wr_du", "o_proj": "wo_ud"}
+    layout = {}
+
+    def apart(axis, names):
+        def pick(start):
+            return lambda x: x.take(range(start, x.shape[axis], 2), axis)
+
+        return {name: pick(start) for start, name in enumerate(names)}
+
+    for name, shape in saved.items():
+        own = name.replace("lm_head.weight", "model.llm.unembed.weight").replace("model.layers", "model.llm.layers")
+        own = own.replace("model.embed_tokens.weight", "model.llm.embed.weight").replace("model.norm", "model.llm.norm")
+        own = own.replace("model.embed_tokens.embed_norm", "model.llm.embed_norm").replace(".self_attn.", ".attn.")
+        own = own.replace("sconv.conv1d", "sconv").replace("post_attention_layernorm", "mlp_norm")
+        own = own.replace("input_layernorm", "attn_norm").replace("gate.e_score_correction_bias", "gate.bias")
+        for part, other in spelled.items():
+            own = own.replace(f".attn.{part}.", f".attn.{other}.")
+        if name.endswith("experts.gate_up_proj"):
+            def deal(x):
+                return {"": np.concatenate([x[:, 0::2], x[:, 1::2]], 1)}
+            layout[own.replace("gate_up_proj", "w13_weight")] = (shape, {name: lambda x: deal(x)[""]})
+        elif name.endswith(".mlp.experts.down_proj"):
+            layout[own.replace("down_proj", "w2_weight")] = (shape, {name: lambda x: x})
+        elif ".shared_experts." in name:
+            if name.endswith("gate_proj"):
+                layout[own.replace("gate_proj", "shared_w13_weight")] = (
+                    [shape[0], 2 * shape[1], shape[2]], apart(1, [name, name.replace("gate_proj", "up_proj")]))
+            elif name.endswith("down_proj"):
+                layout[own.replace("down_proj", "shared_w2_weight")] = (shape, {name: lambda x: x})
+        elif name.endswith("mlp.gate_proj.weight"):
+            layout[own.replace("gate_proj", "w13_dn")] = ([2 * shape[0], shape[1]],
+                                                          apart(0, [name, name.replace("gate_proj", "up_proj")]))
+        elif name.endswith("mlp.down_proj.weight"):
+            layout[own.replace("down_proj", "w2_md")] = (shape, {name: lambda x: x})
+        elif not name.endswith("mlp.up_proj.weight"):
+            layout[own] = (shape, {name: lambda x: x})
+    return layout
+
+
 PHI3SMALL = {"architectures": ["Phi3SmallForCausalLM"], "model_type": "phi3small", "torch_dtype": "float32", **BASE,
              "vocab_size": 97, "hidden_size": 72, "num_hidden_layers": 3, "num_attention_heads": 6,
              "num_key_value_heads": 2, "ff_intermediate_size": 52, "gegelu_limit": 0.7,
@@ -204,6 +255,18 @@ CASES = {
                    "num_key_value_heads": 6, "mup_use_scaling": False, "rope_position_scale": 1.0},
         "oracle": "mlx", "prepare": mended_phi3small, "length": 192,
         "mutants": [{"blocksparse_num_local_blocks": 2}, {"dense_attention_every_n_layers": 2}],
+    },
+    # inkling --------------------------------------------------------------------------------------------
+    "inkling-distances": {
+        "config": INKLING, "below": 93,
+        "mutants": [{"route_scale": 1.0}, {"num_experts_per_tok": 2}, {"log_scaling_alpha": 0.1}],
+    },
+    "inkling-published": {
+        "layout": inkling_names, "also_saved": False,
+        "config": {**{k: v for k, v in INKLING.items() if k not in ("layer_types", "unpadded_vocab_size", "log_scaling_n_floor")},
+                   "local_layer_ids": [1], "mlp_layer_types": ["sparse", "dense", "sparse"], "n_shared_experts": 1,
+                   "conv_kernel_size": 3, "swa_num_key_value_heads": 2},
+        "mutants": [{"route_scale": 1.0}, {"num_experts_per_tok": 4}],
     },
     # afm7 -----------------------------------------------------------------------------------------------
     "afm7-shared": {

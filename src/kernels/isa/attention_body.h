@@ -417,6 +417,19 @@ inline void widen(const AttentionCall& c, const PageData& page, float* work, siz
   }
 }
 
+/// What the distance from its keys adds to a query's scores, as powers of two.
+inline void add_bias(const AttentionCall& c, const AttentionTile& tile, int query, int head, int page_start,
+                     float* scores) {
+  const AttentionRow& row = c.rows[tile.row];
+  const size_t token = static_cast<size_t>(row.first + query);
+  const float* bias = c.bias + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
+                                   static_cast<size_t>(c.reach);
+  const int away = row.position + query - page_start;  // of the page's first key
+  const int last = smaller_int(away, kAttentionPage - 1);
+  for (int j = larger_int(0, away - c.reach + 1); j <= last; ++j)
+    scores[j] = __builtin_fmaf(bias[away - j], kLog2E, scores[j]);
+}
+
 /// Queries of one register block at `left` to go: four left over go two and two, not three and one.
 inline int block_size(int left) {
   if (left == kQueries + 1 && kQueries > 2) return kQueries - 1;
@@ -454,6 +467,10 @@ void attend_page(const AttentionCall& c, const AttentionTile& tile, int page_sta
       });
       q += take;
     }
+    if (c.bias)
+      for (int q = first; q < last; ++q)
+        add_bias(c, tile, tile.first + (i + q) / group, tile.kv_head * group + (i + q) % group, page_start,
+                 weights[q]);
     for (int q = first; q < last; q += 8)
       soften(c, seen + q, smaller_int(8, last - q), weights + q, maximum + i + q, total + i + q, alpha + q);
     for (int q = first; q < last;) {

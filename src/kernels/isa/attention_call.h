@@ -45,7 +45,9 @@ struct AttentionCall {
   int latent;  // values are the first value_dim entries of keys: none of their own are stored
   const uint32_t*
       chosen;  // [tokens, chosen_sets, chosen_words]: bit j of word p lets key 32 p + j be seen; null: all
-  int chosen_sets, chosen_words;  // sets: a divisor of kv_heads, or kv_heads
+  const float* bias;  // [tokens, heads, reach]: added to the score of the key so many places back; null: none
+  int reach;
+  int chosen_sets, chosen_words;  // sets: a divisor of heads
 };
 
 /// Queries of one row that meet the same keys: `count` from the row's query `first` on, for each of the
