@@ -52,10 +52,6 @@ class Application {
       case Rule::Kind::add_constant:
         require_dense(name, recipe->info(), true);
         return put(name, shifted(std::move(recipe), rule_.constant), name);
-      case Rule::Kind::unit_rows:
-        if (recipe->info().format) return put(name, std::move(recipe), name);
-        require_dense(name, recipe->info(), true);
-        return put(name, with_unit_rows(std::move(recipe)), name);
       case Rule::Kind::stack:
         break;
     }
@@ -220,8 +216,6 @@ std::string Rule::describe() const {
       return fmt::format("drop {}", from);
     case Kind::add_constant:
       return fmt::format("add {} to {}", constant, from);
-    case Kind::unit_rows:
-      return fmt::format("unit rows {}", from);
   }
   return from;
 }
@@ -264,7 +258,6 @@ std::vector<Rule> operator+(std::vector<Rule> a, std::vector<Rule> b) {
 Rule add_constant(std::string pattern, float constant) {
   return {Rule::Kind::add_constant, std::move(pattern), {}, {}, 1, constant};
 }
-Rule unit_rows(std::string pattern) { return {Rule::Kind::unit_rows, std::move(pattern), {}, {}}; }
 
 std::shared_ptr<Source> apply_rules(std::shared_ptr<Source> source, std::vector<Rule> rules) {
   if (rules.empty()) return source;

@@ -15,7 +15,7 @@
 namespace mlxcel {
 
 struct Rule {
-  enum class Kind { rename, stack, split, deal, unflatten, transpose, drop, add_constant, unit_rows };
+  enum class Kind { rename, stack, split, deal, unflatten, transpose, drop, add_constant };
   Kind kind;
   std::string from;
   std::vector<std::string> to;  // rename, stack: one; split, deal: one per piece
@@ -50,9 +50,6 @@ std::vector<Rule> drop_layers(const std::string& stem, int first, int count);
 std::vector<Rule> operator+(std::vector<Rule> a, std::vector<Rule> b);
 /// Adds to every value of a dense float tensor; the result is f32.
 Rule add_constant(std::string pattern, float constant);
-/// Divides each row of a dense float tensor by its length; rows of quantised tensors are taken to have length
-/// one.
-Rule unit_rows(std::string pattern);
 
 /// A source seen through rules.
 std::shared_ptr<Source> apply_rules(std::shared_ptr<Source> source, std::vector<Rule> rules);

@@ -275,19 +275,6 @@ TEST(Rules, AddConstant) {
                {"add 1 to i"});
 }
 
-TEST(Rules, UnitRows) {
-  auto source = memory();
-  const float values[6] = {3, 0, 4, 0, 0, 2};
-  source->dense("w", filled({2, 3}, mx::float32, values));
-  const int32_t whole[1] = {1};
-  source->dense("i", filled({1}, mx::int32, whole));
-  const Weight rows = apply_rules(source, {unit_rows("w")})->load("w");
-  EXPECT_NEAR(rows.data.data<float>()[0], 0.6f, 1e-6f);
-  EXPECT_NEAR(rows.data.data<float>()[2], 0.8f, 1e-6f);
-  EXPECT_NEAR(rows.data.data<float>()[5], 1.0f, 1e-6f);
-  expect_error([&] { apply_rules(source, {unit_rows("i")}); }, ErrorKind::bad_checkpoint, {"unit rows i"});
-}
-
 TEST(Rules, Compose) {
   auto source = memory();
   for (int expert = 0; expert < 2; ++expert)

@@ -1,7 +1,6 @@
 #include "checkpoint/rules/recipe.h"
 
 #include <algorithm>
-#include <cmath>
 #include <cstring>
 #include <functional>
 #include <utility>
@@ -328,28 +327,9 @@ class Transposed final : public Recipe {
   RecipePtr dense_;
 };
 
-/// A float tensor's values one by one: visit(i, value).
-template <class Visit>
-void each_value(const Weight& from, const Visit& visit) {
-  const auto all = [&](const auto* values) {
-    for (size_t i = 0; i < from.data.size(); ++i) visit(i, static_cast<float>(values[i]));
-  };
-  switch (from.data.dtype().val()) {
-    case mx::Dtype::Val::float32:
-      return all(from.data.data<float>());
-    case mx::Dtype::Val::float16:
-      return all(from.data.data<mx::float16_t>());
-    case mx::Dtype::Val::bfloat16:
-      return all(from.data.data<mx::bfloat16_t>());
-    default:
-      fail(ErrorKind::internal, "{}: not a float tensor", from.name);
-  }
-}
-
-/// A dense float tensor whose values become others, in f32.
-class Valued : public Recipe {
+class Shifted final : public Recipe {
  public:
-  explicit Valued(RecipePtr dense) : dense_(std::move(dense)) {}
+  Shifted(RecipePtr dense, float constant) : dense_(std::move(dense)), constant_(constant) {}
   WeightInfo info() const override {
     WeightInfo info = dense_->info();
     info.dtype = mx::float32;
@@ -358,44 +338,32 @@ class Valued : public Recipe {
   Weight load() override {
     Weight from = dense_->load();
     array out = allocated(from.shape, mx::float32);
+    const array& data = from.data;
     float* to = out.data<float>();
-    each_value(from, [&](size_t i, float value) { to[i] = value; });
-    change(to, out.size(), static_cast<size_t>(from.shape.back()));
+    const auto add = [&](const auto* values) {
+      for (size_t i = 0; i < data.size(); ++i) to[i] = static_cast<float>(values[i]) + constant_;
+    };
+    switch (data.dtype().val()) {
+      case mx::Dtype::Val::float32:
+        add(data.data<float>());
+        break;
+      case mx::Dtype::Val::float16:
+        add(data.data<mx::float16_t>());
+        break;
+      case mx::Dtype::Val::bfloat16:
+        add(data.data<mx::bfloat16_t>());
+        break;
+      default:
+        fail(ErrorKind::internal, "{}: not a float tensor", from.name);
+    }
     from.data = out;
     return from;
   }
-
- protected:
-  virtual void change(float* values, size_t count, size_t row) const = 0;
-  RecipePtr dense_;
-};
-
-class Shifted final : public Valued {
- public:
-  Shifted(RecipePtr dense, float constant) : Valued(std::move(dense)), constant_(constant) {}
   std::optional<LowRank> low_rank(const LowRankOf& of) const override { return dense_->low_rank(of); }
 
  private:
-  void change(float* values, size_t count, size_t /*row*/) const override {
-    for (size_t i = 0; i < count; ++i) values[i] += constant_;
-  }
+  RecipePtr dense_;
   float constant_;
-};
-
-class UnitRows final : public Valued {
- public:
-  using Valued::Valued;
-  std::optional<LowRank> low_rank(const LowRankOf& /*of*/) const override { return std::nullopt; }
-
- private:
-  void change(float* values, size_t count, size_t row) const override {
-    for (float* at = values; at != values + count; at += row) {
-      double squares = 0;
-      for (size_t i = 0; i < row; ++i) squares += static_cast<double>(at[i]) * at[i];
-      const float length = static_cast<float>(std::sqrt(squares)) + 1e-7f;
-      for (size_t i = 0; i < row; ++i) at[i] /= length;
-    }
-  }
 };
 
 }  // namespace
@@ -458,6 +426,5 @@ RecipePtr transposed(RecipePtr dense) { return std::make_shared<Transposed>(std:
 RecipePtr shifted(RecipePtr dense, float constant) {
   return std::make_shared<Shifted>(std::move(dense), constant);
 }
-RecipePtr with_unit_rows(RecipePtr dense) { return std::make_shared<UnitRows>(std::move(dense)); }
 
 }  // namespace mlxcel

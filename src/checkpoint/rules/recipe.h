@@ -36,7 +36,5 @@ RecipePtr unflattened(RecipePtr whole, int count);
 /// The last two axes swapped; a quantised weight becomes dense, in 16 bits where its scales are.
 RecipePtr transposed(RecipePtr whole);
 RecipePtr shifted(RecipePtr dense, float constant);
-/// Each row divided by its length (and a hair more), in f32.
-RecipePtr with_unit_rows(RecipePtr dense);
 
 }  // namespace mlxcel
