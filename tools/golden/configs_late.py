@@ -226,23 +226,3 @@ CASES |= {
         "mutants": [{"attn_config": {"clip_qkv": 0.3}}, {"ffn_config": {"moe_top_k": 2}}],
     },
 }
-
-LOOP = {
-    "architectures": ["IQuestLoopCoderForCausalLM"], "model_type": "iquestloopcoder", "hidden_size": 60,
-    "intermediate_size": 84, "num_hidden_layers": 2, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 14,
-    "rms_norm_eps": 1e-6, "rope_theta": 10000.0, "attention_bias": False, "mlp_bias": False, "loop_num": 2,
-    "loop_window_size": 7, "tie_word_embeddings": False, **SMALL,
-}
-
-CASES |= {
-    "iquestloopcoder-window": {
-        "oracle": "mlx", "config": LOOP,
-        "mutants": [{"loop_window_size": 9}, {"rope_theta": 100.0}],
-    },
-    "iquestloopcoder-bias": {
-        "oracle": "mlx",
-        "config": {**LOOP, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
-                   "num_key_value_heads": 6, "num_hidden_layers": 3, "loop_window_size": 3, "rms_norm_eps": 1e-2},
-        "mutants": [{"loop_window_size": 5}, {"rms_norm_eps": 1e-5}],
-    },
-}
