@@ -37,8 +37,56 @@ std::string_view unframed(std::string_view text) {
   return text;
 }
 
+size_t told_of(std::string_view value, const std::vector<std::string>& ends) {
+  size_t held = 0;
+  for (const auto& end : ends) {
+    if (value.find(end) != std::string_view::npos) return 0;
+    held = std::max(held, held_suffix(value, end));
+  }
+  size_t told = value.size() - held;
+  if (told > 0 && value[told - 1] == '\n') --told;
+  if (told > 0 && value[told - 1] == '\r') --told;
+  size_t lead = told;  // of the last character
+  while (lead > 0 && told - lead < 4 && (static_cast<unsigned char>(value[lead - 1]) & 0xC0) == 0x80) --lead;
+  if (lead == 0) return told;
+  const auto first = static_cast<unsigned char>(value[lead - 1]);
+  const size_t bytes = first < 0xC0 ? 1 : first < 0xE0 ? 2 : first < 0xF0 ? 3 : 4;
+  return told - lead + 1 < bytes ? lead - 1 : told;
+}
+
+void CallCursor::show(std::string_view tool, const ArgumentList& arguments) {
+  hide();
+  scan_.open.name = tool;
+  scan_.open.arguments = arguments.begun();
+}
+
+void CallCursor::show_text(const ArgumentList& arguments, std::string_view key, bool framed,
+                           std::vector<std::string> ends) {
+  if (key.empty() || arguments.has(key)) return;
+  auto value = rest();
+  size_t from = 0;
+  if (framed) from = value.starts_with("\r\n") ? 2 : value.starts_with('\n') ? 1 : 0;
+  scan_.waits = value.empty() || (framed && value == "\r");
+  value.remove_prefix(from);
+  const bool ended = std::any_of(ends.begin(), ends.end(), [&](const std::string& end) {
+    return rest().find(end) != std::string_view::npos;
+  });
+  if (ended) return;  // the value is told when it is read
+  const size_t told = told_of(value, ends);
+  std::string& text = scan_.open.arguments;
+  text += (text.size() > 1 ? "," : "") + json_quoted(key) + ":";
+  const std::string quoted = json_quoted(value.substr(0, told));
+  text += std::string_view(quoted).substr(0, quoted.size() - 1);
+  if (!scan_.waits) scan_.growing = at_ + from + told;
+  scan_.ends = std::move(ends);
+}
+
+bool ArgumentList::has(std::string_view key) const {
+  return std::find(keys_.begin(), keys_.end(), key) != keys_.end();
+}
+
 bool ArgumentList::add(std::string_view key, const std::string& json) {
-  if (std::find(keys_.begin(), keys_.end(), key) != keys_.end()) return false;
+  if (has(key)) return false;
   keys_.emplace_back(key);
   if (!body_.empty()) body_ += ',';
   body_ += json_quoted(key) + ":" + json;

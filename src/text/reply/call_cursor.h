@@ -12,6 +12,19 @@
 
 namespace mlxcel {
 
+/// {"key": json, …} built member by member.
+class ArgumentList {
+ public:
+  bool add(std::string_view key, const std::string& json);
+  bool has(std::string_view key) const;
+  std::string begun() const { return "{" + body_; }
+  std::string text() const { return begun() + "}"; }
+
+ private:
+  std::string body_;
+  std::vector<std::string> keys_;
+};
+
 class CallCursor {
  public:
   struct NeedMore {};
@@ -70,17 +83,34 @@ class CallCursor {
   /// answer.
   void close(std::string_view mark);
 
+  /// The call that is being read, for those who cannot wait for its end.
+  void show(std::string_view tool, const ArgumentList& arguments);
+  /// The same, where a text value of `key` begins at the cursor and one of `ends` will end it. `framed`: a
+  /// line break at either end is not part of it.
+  void show_text(const ArgumentList& arguments, std::string_view key, bool framed,
+                 std::vector<std::string> ends);
+
+  /// Whether there is such a text is not known before the next bytes.
+  void wait() { scan_.waits = true; }
+
   void add(ToolCall call) {
     if (call.arguments.empty()) call.arguments = "{}";
     call.name = context_.tools.plain_name(call.name);
     scan_.calls.push_back(std::move(call));
     scan_.resume = at_;
+    hide();
   }
   /// {"name", "arguments"} in its many spellings.
   void add_object(const LooseValue& object);
   void add_objects(const LooseValue& list);
 
  private:
+  void hide() {
+    scan_.open = {};
+    scan_.growing = std::string::npos;
+    scan_.waits = false;
+  }
+
   std::string_view text_;
   const CallContext& context_;
   CallScan& scan_;
@@ -94,15 +124,4 @@ bool is_call_name(std::string_view text);
 std::string_view trimmed(std::string_view text);
 /// Without one line break at either end, as XML formats put around their values.
 std::string_view unframed(std::string_view text);
-/// {"key": json, …} built member by member.
-class ArgumentList {
- public:
-  bool add(std::string_view key, const std::string& json);
-  std::string text() const { return "{" + body_ + "}"; }
-
- private:
-  std::string body_;
-  std::vector<std::string> keys_;
-};
-
 }  // namespace mlxcel

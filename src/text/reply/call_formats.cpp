@@ -42,12 +42,15 @@ ToolCall read_python_call(CallCursor& cursor) {
   ToolCall call;
   call.name = read_name(cursor);
   cursor.expect("(");
+  const std::string known = cursor.context().tools.plain_name(call.name);
   ArgumentList arguments;
+  cursor.show(known, arguments);
   while (cursor.peek() != ')') {
     const auto key = read_name(cursor);
     cursor.blanks();
     cursor.expect("=");
     if (!arguments.add(key, cursor.value(LooseDialect::python).json)) throw CallCursor::Rejected{};
+    cursor.show(known, arguments);
     if (cursor.peek() != ',') break;
     cursor.skip(1);
   }

@@ -17,6 +17,13 @@ struct CallScan {
   std::vector<ToolCall> calls;  // complete ones, also while more is needed
   size_t resume = 0;            // after the last of them
   bool repaired = false;
+  // not done: the call that is being read, its arguments as far as they can be told without their last
+  // brackets; no name: nothing can be told.
+  ToolCall open = {};
+  // Where a text goes on that is the last of `open`, and what may end it; npos: there is none.
+  size_t growing = std::string::npos;
+  std::vector<std::string> ends = {};
+  bool waits = false;  // such a text begins with the next byte
 };
 
 /// How far the text goes: `last`: nothing follows; `whole`: and the model ended it itself, so that missing
@@ -38,6 +45,9 @@ struct CallFrame {
 
 /// Whether the end of `text` may be the beginning of `mark`.
 size_t held_suffix(std::string_view text, std::string_view mark);
+/// How much of an unfinished text value can be told: not what may belong to an end, nor a line break before it,
+/// nor a part of a character. 0 where an end is in sight.
+size_t told_of(std::string_view value, const std::vector<std::string>& ends);
 
 // <tool_call> and its like: JSON, <function=…>, or name and <arg_key>, whichever follows.
 CallScan scan_tagged(std::string_view text, const CallFrame& frame, const CallContext& context);

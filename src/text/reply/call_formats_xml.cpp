@@ -25,13 +25,17 @@ ToolCall read_function(CallCursor& cursor) {
   ToolCall call;
   call.name = trimmed(cursor.until(">"));
   if (!is_call_name(call.name)) throw CallCursor::Rejected{};
-  const std::string known = cursor.context().tools.plain_name(call.name);
+  const ToolTypes& tools = cursor.context().tools;
+  const std::string known = tools.plain_name(call.name);
   ArgumentList arguments;
+  cursor.show(known, arguments);
   while (cursor.peek(), cursor.eat("<parameter=")) {
     const std::string key(trimmed(cursor.until(">")));
+    if (tools.is_text(known, key))
+      cursor.show_text(arguments, key, true, {"</parameter>", "\n<parameter=", "\n</function>"});
     const auto value = unframed(value_until(cursor, "</parameter>", "<parameter=", "</function>"));
-    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value)))
-      throw CallCursor::Rejected{};
+    if (key.empty() || !arguments.add(key, tools.typed(known, key, value))) throw CallCursor::Rejected{};
+    cursor.show(known, arguments);
   }
   cursor.expect("</function>");
   call.arguments = arguments.text();
@@ -62,14 +66,17 @@ ToolCall read_pairs(CallCursor& cursor, const std::string& prefix, std::string_v
     cursor.eat("```");
     return call;
   }
+  const ToolTypes& tools = cursor.context().tools;
   ArgumentList arguments;
+  cursor.show(known, arguments);
   while (cursor.peek() == '<' && cursor.eat(key_open)) {
     const std::string key(trimmed(cursor.until(key_close)));
     cursor.blanks();
     cursor.expect(value_open);
+    if (tools.is_text(known, key)) cursor.show_text(arguments, key, true, {value_close});
     const auto value = unframed(cursor.until(value_close));
-    if (key.empty() || !arguments.add(key, cursor.context().tools.typed(known, key, value)))
-      throw CallCursor::Rejected{};
+    if (key.empty() || !arguments.add(key, tools.typed(known, key, value))) throw CallCursor::Rejected{};
+    cursor.show(known, arguments);
   }
   // A bare word in the tags is a call only where there is such a tool.
   if (arguments.text() == "{}" && !cursor.context().tools.knows(known)) throw CallCursor::Rejected{};
@@ -88,6 +95,13 @@ std::string attribute(std::string_view head, std::string_view name) {
     return end == std::string_view::npos ? "" : std::string(head.substr(at + 1, end - at - 1));
   }
   return std::string(trimmed(head.substr(at)));
+}
+
+/// Whether a value may turn out to be CDATA, whose frame is not part of it.
+bool may_be_cdata(std::string_view value) {
+  const auto inner = value.substr(skip_blanks(value, 0));
+  constexpr std::string_view kOpen = "<![CDATA[";
+  return kOpen.starts_with(inner.substr(0, kOpen.size()));
 }
 
 std::string_view without_cdata(std::string_view value) {
@@ -145,15 +159,23 @@ CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallCo
       if (!is_call_name(call.name)) throw CallCursor::Rejected{};
       const std::string known = context.tools.plain_name(call.name);
       ArgumentList arguments;
+      cursor.show(known, arguments);
       while (cursor.peek() == '<' && cursor.eat(parameter_open)) {
         const auto head = cursor.until(">");
         const std::string key = attribute(head, "name");
         const std::string as_text = attribute(head, "string");
+        if (as_text == "true" || context.tools.is_text(known, key)) {
+          if (may_be_cdata(cursor.rest()))
+            cursor.wait();
+          else
+            cursor.show_text(arguments, key, true, {parameter_close, "\n" + parameter_open, "\n" + close});
+        }
         const auto value =
             without_cdata(unframed(value_until(cursor, parameter_close, parameter_open, close)));
         const std::string json =
             as_text == "true" ? json_quoted(value) : context.tools.typed(known, key, value);
         if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
+        cursor.show(known, arguments);
       }
       cursor.expect(close);
       call.arguments = arguments.text();
@@ -180,16 +202,20 @@ CallScan scan_xtml(std::string_view text, const CallFrame& frame, const CallCont
       ToolCall call;
       call.name = attribute(cursor.until(kSeparator), "tool");
       if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+      const std::string known = context.tools.plain_name(call.name);
       ArgumentList arguments;
       std::string whole;
+      cursor.show(known, arguments);
       while (cursor.peek() == '<' && cursor.eat("<|open|>")) {
         const auto head = cursor.until(kSeparator);
         if (head.starts_with("argument")) {
           const std::string key = attribute(head, "key");
-          const auto value = cursor.until("<|close|>argument<|sep|>");
           const bool plain = attribute(head, "type") == "string" || attribute(head, "type").empty();
+          if (plain) cursor.show_text(arguments, key, false, {"<|close|>argument<|sep|>"});
+          const auto value = cursor.until("<|close|>argument<|sep|>");
           const std::string json = plain ? json_quoted(value) : context.tools.typed("", key, value);
           if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
+          cursor.show(known, arguments);
         } else if (head.starts_with("json")) {
           const auto value = cursor.until("<|close|>json<|sep|>");
           const auto read = read_loose(value, LooseDialect::json, true, true);

@@ -28,7 +28,9 @@ bool all_blank(std::string_view text) { return skip_blanks(text, 0) == text.size
 /// Nothing can be decided before one of these has come, so a long call is not read again with every token.
 bool may_decide(const CallFrame& frame, std::string_view buffer, size_t seen) {
   if (frame.head_only && seen < 128) return true;
-  const char* signs = frame.close.empty() && frame.scan != scan_invoke ? "]})" : ">`]";
+  const char* signs = frame.scan == scan_python                             ? ",)]>`"
+                      : frame.close.empty() && frame.scan != scan_invoke ? "]})"
+                                                                            : ">`]";
   return buffer.substr(seen).find_first_of(signs) != std::string_view::npos;
 }
 
@@ -182,9 +184,39 @@ void CallSplitter::look_ahead(const CallFrame& frame, std::vector<ReplyPiece>& o
       }
     }
   }
-  if (!open_) return;
+  if (!open_ || !open_->written) return;
   feed_call(std::string_view(buffer_).substr(fed_), out);
   fed_ = buffer_.size();
+}
+
+/// The same of formats whose arguments are not JSON: what the scan makes of them so far.
+void CallSplitter::tell_open(const CallScan& scan, std::vector<ReplyPiece>& out) {
+  growing_ = scan.growing;
+  ends_ = scan.ends;
+  waits_ = scan.waits;
+  const ToolCall& call = scan.open;
+  if (call.name.empty() || !tools_->knows(call.name) || (open_ && open_->written)) return;
+  if (!open_) {
+    if (call.arguments.size() < 2) return;
+    begin_call(call);
+    open_->written = false;
+    fed_ = 0;
+  }
+  if (call.arguments.size() <= fed_) return;
+  feed_call(std::string_view(call.arguments).substr(fed_), out);
+  fed_ = call.arguments.size();
+}
+
+/// A text value that goes on, without another scan.
+void CallSplitter::tell_more(std::vector<ReplyPiece>& out) {
+  if (growing_ == std::string::npos || !open_ || open_->written) return;
+  const auto value = std::string_view(buffer_).substr(growing_);
+  const size_t told = told_of(value, ends_);
+  if (told == 0) return;
+  const std::string quoted = json_quoted(value.substr(0, told));
+  feed_call(std::string_view(quoted).substr(1, quoted.size() - 2), out);
+  fed_ += quoted.size() - 2;
+  growing_ += told;
 }
 
 /// The earliest mark in the buffer; `which` counts frames first, then silent ones, then the frames' ends.
@@ -224,7 +256,8 @@ bool CallSplitter::find_mark(size_t& at, int& which) const {
 bool CallSplitter::scan(std::vector<ReplyPiece>& out, bool last, bool whole) {
   const CallFrame& frame = frames_[static_cast<size_t>(frame_)];
   look_ahead(frame, out);
-  if (!last && scanned_ > 0 && !may_decide(frame, buffer_, scanned_)) {
+  if (!last && scanned_ > 0 && !waits_ && !may_decide(frame, buffer_, scanned_)) {
+    tell_more(out);
     scanned_ = buffer_.size();
     return false;
   }
@@ -236,7 +269,10 @@ bool CallSplitter::scan(std::vector<ReplyPiece>& out, bool last, bool whole) {
     // Later calls of the frame, as the text shows them up to here.
     if (emitted_ == scan.calls.size()) resume_ = scan.resume;
   }
-  if (scan.status != CallScan::Status::done) look_ahead(frame, out);
+  if (scan.status != CallScan::Status::done) {
+    look_ahead(frame, out);
+    tell_open(scan, out);
+  }
   if (scan.status == CallScan::Status::need_more) return false;
   size_t used = scan.used;
   if (scan.status == CallScan::Status::rejected) {
@@ -261,6 +297,8 @@ bool CallSplitter::scan(std::vector<ReplyPiece>& out, bool last, bool whole) {
   scanned_ = 0;
   resume_ = 0;
   probing_ = true;
+  growing_ = std::string::npos;
+  waits_ = false;
   return true;
 }
 

@@ -47,12 +47,15 @@ class CallSplitter {
   void content(std::string_view text, std::vector<ReplyPiece>& out);
   bool find_mark(size_t& at, int& which) const;
   void look_ahead(const CallFrame& frame, std::vector<ReplyPiece>& out);
+  void tell_open(const CallScan& scan, std::vector<ReplyPiece>& out);
+  void tell_more(std::vector<ReplyPiece>& out);
   std::string usable_id(const std::string& wanted);
 
   struct OpenCall {
     ToolCall head;  // the arguments are what has been said of them
     JsonPrefix json;
     bool begun = false;
+    bool written = true;  // the text itself is the arguments' JSON; else scans tell what they are
     int index = 0;
   };
 
@@ -67,7 +70,10 @@ class CallSplitter {
   size_t scanned_ = 0;   // bytes that the last attempt saw
   size_t resume_ = 0;    // after its calls
   bool probing_ = true;  // an open call may still be found in it
-  size_t fed_ = 0;       // bytes of the buffer that the open call has seen
+  size_t fed_ = 0;       // bytes of the buffer, or of the scan's arguments, that the open call has seen
+  size_t growing_ = std::string::npos;  // the last scan's
+  std::vector<std::string> ends_;
+  bool waits_ = false;
   std::optional<OpenCall> open_;
   bool head_ = true;         // no content yet
   bool after_call_ = false;  // nothing but blanks since

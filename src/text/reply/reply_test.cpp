@@ -350,7 +350,7 @@ TEST(Reply, CallsThatCannotBeReadStayText) {  // H21
        {"<tool_call>not a call at all</tool_call>", "<tool_call>{\"name\": }</tool_call>",
         "<tool_call>{\"name\": \"a b\"}</tool_call>",
         "<tool_call>{\"name\": \"search\", \"arguments\": [1]}</tool_call>", "<tool_call>",
-        "<tool_call>{\"name\": \"search\", \"argum", "<tool_call><function=search><parameter=query>x"}) {
+        "<tool_call>{\"name\": \"search\", \"argum", "<tool_call><function=search><parameter=query"}) {
     for (const size_t size : {size_t{1}, size_t{7}, size_t{4096}}) {
       const Reply reply = parse("tools <tool_call>", text, size);
       EXPECT_EQ(reply.content, text) << size;
@@ -376,7 +376,30 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
   const struct {
     const char* source;
     std::string text;
+    std::string said = R"({"query":"a long)";
   } cases[] = {
+      {"tools <tool_call>\n<function=",
+       "<tool_call>\n<function=search>\n<parameter=query>\na long\n</param"},
+      {"tools <tool_call>\n<function=", "<function=search><parameter=query>a > b\n\n<",
+       R"({"query":"a > b)"},
+      {"tools <tool_call>\n<function=",
+       "<tool_call>\n<function=search>\n<parameter=limit>\n3\n</parameter>\n<parameter=query>\nü\"\xc3",
+       R"({"limit":3,"query":"ü\")"},
+      {"tools <tool_call> <arg_key>",
+       "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>a long</arg_v"},
+      {"tools <minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"search\">\n<parameter name=\"query\">a long</"},
+      {"tools <function name=\"", "<function name=\"search\"><param name=\"query\">a long"},
+      {"tools <｜DSML｜function_calls>",
+       "<｜DSML｜function_calls>\n<｜DSML｜invoke name=\"search\">\n<｜DSML｜parameter name=\"limit\" "
+       "string=\"true\">7 or so",
+       R"({"limit":"7 or so)"},
+      {"tools <|open|>tools",
+       "<|open|>tools<|sep|><|open|>call tool=\"search\" index=\"1\"<|sep|><|open|>argument key=\"query\" "
+       "type=\"string\"<|sep|>a long<|close|>arg"},
+      {"tools <|tool_call_start|>", "<|tool_call_start|>[search(query='a, long', limit=",
+       R"({"query":"a, long")"},
+      {"tools [func_name1(", "[search(query=\"a long\",", R"({"query":"a long")"},
       {"tools <tool_call>", "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"a long"},
       {"tools [TOOL_CALLS] [ARGS]", "[TOOL_CALLS]search[ARGS]{\"query\": \"a long"},
       {"tools <|channel|> <|message|>",
@@ -398,7 +421,34 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
       }
     }
     EXPECT_TRUE(open) << c.source;
-    EXPECT_EQ(said, R"({"query":"a long)") << c.source;
+    EXPECT_EQ(said, c.said) << c.source;
+  }
+}
+
+TEST(Reply, NoPieceOfATextThatMayStillBeSomethingElse) {
+  // CDATA's frame is not part of a value; null may be no text; a parameter without a type is read when whole.
+  const struct {
+    const char* source;
+    std::string text, said;
+  } cases[] = {
+      {"tools <function name=\"", "<function name=\"search\"><param name=\"query\">\n <![CDATA[a", ""},
+      {"tools <function name=\"", "<function name=\"search\"><param name=\"query\"> <![CD", ""},
+      {"tools <minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"search\">\n<parameter name=\"limit\">12", ""},
+      {"tools <minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"search\">\n<parameter name=\"more\">12", ""},
+      {"tools <minimax:tool_call>",
+       "<minimax:tool_call>\n<invoke name=\"nobody\">\n<parameter name=\"query\">12", ""},
+  };
+  for (const auto& c : cases) {
+    ReplyOptions options;
+    options.format = reply_format(c.source);
+    options.tools = std::make_shared<const ToolTypes>(kTools);
+    ReplyParser parser(std::move(options));
+    std::string said;
+    for (const char byte : c.text)
+      for (const auto& piece : parser.push(std::string_view(&byte, 1))) said += piece.text;
+    EXPECT_EQ(said, c.said) << c.text;
   }
 }
 
@@ -526,6 +576,14 @@ TEST(Reply, HostileTextNeverBreaksTheParser) {
                                          " ",
                                          "search",
                                          "<invoke name=\"",
+                                         "<function=search>",
+                                         "<parameter=query>",
+                                         "</parameter>",
+                                         "<invoke name=\"search\">",
+                                         "<parameter name=\"query\">",
+                                         "<arg_key>query</arg_key><arg_value>",
+                                         "</arg_value>",
+                                         "search(query='x',",
                                          "<|channel|>",
                                          "<|message|>",
                                          "to=",

@@ -93,6 +93,13 @@ std::string ToolTypes::plain_name(std::string_view written) const {
   return std::string(written);
 }
 
+bool ToolTypes::is_text(std::string_view tool, std::string_view parameter) const {
+  const auto found = tools_.find(tool);
+  if (found == tools_.end()) return false;
+  const auto known = found->second.find(parameter);
+  return known != found->second.end() && known->second.text && !known->second.null;
+}
+
 std::string ToolTypes::typed(std::string_view tool, std::string_view parameter, std::string_view text) const {
   Types types;
   if (const auto found = tools_.find(tool); found != tools_.end()) {

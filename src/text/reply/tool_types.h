@@ -27,6 +27,8 @@ class ToolTypes {
   std::vector<std::string> names() const;
   /// The name as the request spells it: a leading namespace (functions.get, api:get) is taken off.
   std::string plain_name(std::string_view written) const;
+  /// Whether a parameter is a text and nothing else, whatever stands there.
+  bool is_text(std::string_view tool, std::string_view parameter) const;
   /// The JSON text of a parameter that came as plain text.
   std::string typed(std::string_view tool, std::string_view parameter, std::string_view text) const;
 
