@@ -60,6 +60,24 @@ ToolCall read_python_call(CallCursor& cursor) {
   return call;
 }
 
+/// {key:value,… at the cursor, as far as its members are whole.
+void show_members(CallCursor& cursor, const std::string& tool) {
+  const auto text = cursor.rest();
+  ArgumentList arguments;
+  for (size_t at = 1; at < text.size(); ++at) {
+    at = skip_blanks(text, at);
+    const size_t from = at;
+    while (at < text.size() && is_name_char(text[at])) ++at;
+    if (at == from || at == text.size() || text[at] != ':') break;
+    const auto key = text.substr(from, at - from);
+    const auto value = read_loose(text.substr(++at), LooseDialect::gemma, /*last=*/false, /*mend=*/false);
+    if (value.status != LooseRead::Status::done || !arguments.add(key, value.value.json)) break;
+    at = skip_blanks(text, at + value.used);
+    if (at >= text.size() || text[at] != ',') break;
+  }
+  cursor.show(tool, arguments);
+}
+
 }  // namespace
 
 CallScan scan_json(std::string_view text, const CallFrame& frame, const CallContext& context) {
@@ -183,6 +201,7 @@ CallScan scan_gemma(std::string_view text, const CallFrame& frame, const CallCon
       ToolCall call;
       call.name = read_name(cursor);
       if (cursor.peek() != '{') throw CallCursor::Rejected{};
+      show_members(cursor, context.tools.plain_name(call.name));
       const LooseValue value = cursor.value(LooseDialect::gemma, frame.close);
       call.arguments = value.json;
       cursor.add(std::move(call));

@@ -397,6 +397,8 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
       {"tools <|open|>tools",
        "<|open|>tools<|sep|><|open|>call tool=\"search\" index=\"1\"<|sep|><|open|>argument key=\"query\" "
        "type=\"string\"<|sep|>a long<|close|>arg"},
+      {"tools <|tool_call> <|channel>", "<|tool_call>call:search{query:<|\"|>a long<|\"|>,limit:",
+       R"({"query":"a long")"},
       {"tools <|tool_call_start|>", "<|tool_call_start|>[search(query='a, long', limit=",
        R"({"query":"a, long")"},
       {"tools [func_name1(", "[search(query=\"a long\",", R"({"query":"a long")"},
@@ -584,6 +586,7 @@ TEST(Reply, HostileTextNeverBreaksTheParser) {
                                          "<arg_key>query</arg_key><arg_value>",
                                          "</arg_value>",
                                          "search(query='x',",
+                                         "call:search{query:<|\"|>x<|\"|>",
                                          "<|channel|>",
                                          "<|message|>",
                                          "to=",
