@@ -196,6 +196,7 @@ CallScan run_scan(std::string_view text, const CallContext& context,
     scan.status = CallScan::Status::need_more;
   } catch (const CallCursor::Rejected&) {
     scan.status = CallScan::Status::rejected;
+    scan.used = cursor.at();
   }
   return scan;
 }

@@ -13,7 +13,7 @@ namespace mlxcel {
 struct CallScan {
   enum class Status { need_more, done, rejected };
   Status status = Status::rejected;
-  size_t used = 0;              // done: bytes of the whole frame
+  size_t used = 0;              // done: bytes of the whole frame; rejected: where it broke
   std::vector<ToolCall> calls;  // complete ones, also while more is needed
   size_t resume = 0;            // after the last of them
   bool repaired = false;

@@ -277,17 +277,20 @@ bool CallSplitter::scan(std::vector<ReplyPiece>& out, bool last, bool whole) {
   size_t used = scan.used;
   if (scan.status == CallScan::Status::rejected) {
     const bool cut = last && !whole;
+    // What was told of a call is text as well, but not to be read as that call again.
+    const size_t told = open_ && open_->begun && !open_->written ? scan.used : 0;
     if (abandon_call(cut, out) && cut) {
       used = buffer_.size();
     } else if (scan.calls.empty()) {
       // No call after all: its mark is text, and what follows is looked at again.
-      used = frame.open.size();
+      used = std::max(frame.open.size(), told);
       const std::string text = buffer_.substr(0, used);
       if (!frame.head_only) unparsed_ = true;
       content(text, out);
     } else {
-      used = scan.resume;
-      unparsed_ = unparsed_ || !all_blank(std::string_view(buffer_).substr(used));
+      used = std::max(scan.resume, told);
+      unparsed_ = unparsed_ || !all_blank(std::string_view(buffer_).substr(scan.resume));
+      content(std::string_view(buffer_).substr(scan.resume, used - scan.resume), out);
     }
   }
   abandon_call(false, out);

@@ -427,6 +427,22 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
   }
 }
 
+TEST(Reply, ACallInTagsThatBreaksIsClosedOnce) {
+  // The text stays as content, and is not read as the same call again.
+  for (const std::string text :
+       {"<tool_call><function=search><parameter=query>x y", "<function=search><parameter=query>x</parameter>oops",
+        "<function=search><parameter=query>x</parameter><parameter=query>y</parameter></function>",
+        "<function=search>\n<parameter=query>\nx\n</parameter>\n</tool_call>"}) {
+    for (const size_t size : {size_t{1}, size_t{7}, size_t{4096}}) {
+      const Reply reply = parse("tools <tool_call>\n<function=", text, size);
+      ASSERT_EQ(reply.calls.size(), 1u) << text << size;
+      EXPECT_EQ(nlohmann::json::parse(reply.calls[0].arguments)["query"].get<std::string>()[0], 'x');
+      EXPECT_TRUE(reply.unparsed) << text;
+      EXPECT_EQ(reply.content.substr(0, 10), text.substr(0, 10)) << text;
+    }
+  }
+}
+
 TEST(Reply, NoPieceOfATextThatMayStillBeSomethingElse) {
   // CDATA's frame is not part of a value; null may be no text; a parameter without a type is read when whole.
   const struct {
