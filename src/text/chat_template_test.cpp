@@ -1,5 +1,6 @@
 #include "text/chat_template.h"
 
+#include <fmt/format.h>
 #include <gtest/gtest.h>
 
 #include <atomic>
@@ -126,6 +127,21 @@ TEST(ChatTemplate, MessagesArriveAsTransformersHandsThemOver) {
       render("{{ bos_token }}{{ eos_token }}{{ a }}{{ add_generation_prompt }}{{ tools }}{{ documents }}",
              {.messages_json = kUser, .kwargs_json = R"({"a": 1.0, "messages": [], "eos_token": "E"})"}),
       "<s>E1.0TrueNoneNone");
+}
+
+TEST(ChatTemplate, ContentOfCallOnlyTurnsIsNoneToThoseWhoAsk) {
+  const char* calls =
+      R"([{"role":"assistant","content":null,"tool_calls":[{"function":{"name":"f"}}]},{"role":"user"}])";
+  for (const char* question : {"m.content is none", "m['content'] is none", "m[\"content\"]  is\nnone",
+                               "(m.content) is none", "m.content == none", "not (m.content is not none)"}) {
+    const std::string source = fmt::format(
+        "{{% for m in messages %}}{{{{ 'calls' if {} else 'text ' ~ m.content }}}};{{% endfor %}}", question);
+    // Where the key is missing it is undefined, not none.
+    EXPECT_EQ(render(source, {.messages_json = calls}), "calls;text ;") << question;
+  }
+  EXPECT_EQ(
+      render("{{ messages[0].content }}|{{ messages[0].content is defined }}", {.messages_json = calls}),
+      "|False");
 }
 
 TEST(ChatTemplate, ContinuesTheFinalMessage) {

@@ -81,14 +81,45 @@ fn value(json: &Json) -> Value {
     }
 }
 
+/// Whether a template asks if a message's content is none. To others a turn of nothing but tool calls has no
+/// content at all, as transformers shows it.
+pub fn asks_for_null_content(source: &str) -> bool {
+    source.match_indices("content").any(|(at, word)| {
+        let rest = source[at + word.len()..].trim_start_matches(['\'', '"', ']', ')']).trim_start();
+        let question = match rest.get(..2) {
+            Some("is") => rest[2..].strip_prefix(is_space).map(str::trim_start),
+            Some("==" | "!=") => Some(rest[2..].trim_start()),
+            _ => None,
+        };
+        question.is_some_and(|rest| {
+            let rest = rest.strip_prefix("not").and_then(|r| r.strip_prefix(is_space)).unwrap_or(rest);
+            let rest = rest.trim_start();
+            let end = rest.find(|c: char| !c.is_alphanumeric() && c != '_').unwrap_or(rest.len());
+            matches!(&rest[..end], "none" | "None")
+        })
+    })
+}
+
+fn message_value(message: &Json, null_content: bool) -> Value {
+    match message {
+        Json::Object(map) => Value::from_pairs(
+            map.iter()
+                .filter(|(_, item)| null_content || !item.is_null())
+                .map(|(key, item)| (key.as_str(), value(item))),
+        ),
+        other => value(other),
+    }
+}
+
 fn parse(what: &str, json: &str) -> Result<Json, String> {
     serde_json::from_str(json).map_err(|e| format!("{what}: {e}"))
 }
 
-/// Keys without a value are not there at all, and a thought is known under each of its names.
+/// Keys without a value are not there at all, and a thought is known under each of its names. Only a content
+/// of null stays: whether it shows is the template's affair.
 fn tidy(message: Json) -> Result<Json, String> {
     let Json::Object(mut map) = message else { return Err("messages: each must be an object".to_string()) };
-    map.retain(|_, item| !item.is_null());
+    map.retain(|key, item| !item.is_null() || key == "content");
     if let Some(thought) =
         ["reasoning_content", "thinking", "reasoning"].iter().find_map(|key| map.get(*key)).cloned()
     {
@@ -148,9 +179,11 @@ impl Input {
         }
     }
 
-    pub fn variables(&self) -> Result<Value, String> {
+    /// `null_content`: a content of null is there, and none.
+    pub fn variables(&self, null_content: bool) -> Result<Value, String> {
+        let messages: Vec<Value> = self.messages.iter().map(|m| message_value(m, null_content)).collect();
         let own = [
-            ("messages", self.messages.iter().map(value).collect::<Vec<Value>>().into()),
+            ("messages", messages.into()),
             ("tools", value(&self.tools)),
             ("documents", Value::from(())),
             ("add_generation_prompt", Value::from(self.add_generation_prompt)),

@@ -132,6 +132,7 @@ fn environment() -> Environment<'static> {
 
 pub struct ChatTemplate {
     env: Environment<'static>,
+    asks_null: bool,
 }
 
 impl ChatTemplate {
@@ -143,11 +144,11 @@ impl ChatTemplate {
                 Fault::Broken(sentence) | Fault::Refused(sentence) => sentence,
             }
         })?;
-        Ok(ChatTemplate { env })
+        Ok(ChatTemplate { env, asks_null: input::asks_for_null_content(&source) })
     }
 
     pub fn render(&self, input: &Input, fuel: u64) -> Result<String, Fault> {
-        let variables = input.variables().map_err(Fault::Broken)?;
+        let variables = input.variables(self.asks_null).map_err(Fault::Broken)?;
         let mut env = self.env.clone();
         env.set_fuel(Some(fuel));
         let template = env.get_template(NAME).map_err(|e| fault(&e))?;
