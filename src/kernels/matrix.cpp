@@ -23,28 +23,13 @@ std::atomic<Precision>& current_precision() {
   return value;
 }
 
-/// What the weights of one matrix must share.
 std::shared_ptr<Matrix::Storage> store(std::span<const Weight> weights, bool gated) {
-  if (weights.empty()) fail(ErrorKind::internal, "a matrix needs at least one weight");
-  const Weight& head = weights.front();
-  auto storage = std::make_shared<Matrix::Storage>();
-  storage->mode = kernel_mode();
-  int64_t rows = 0;
+  std::vector<WeightForm> forms;
   for (const Weight& weight : weights) {
     check_weight(weight);
-    const auto &shape = weight.shape, &want = head.shape;
-    if (shape.size() != want.size() || shape.back() != want.back() ||
-        (want.size() == 3 && shape[0] != want[0]) || (gated && shape != want))
-      fail(ErrorKind::bad_checkpoint, "{}: {} cannot stand beside {} {}", weight.name, to_string(shape),
-           head.name, to_string(want));
-    rows += shape[shape.size() - 2];
+    forms.push_back(form_of(weight));
   }
-  if (rows > (1 << 28))
-    fail(ErrorKind::bad_checkpoint, "{}: {} output rows are beyond what one matrix holds", head.name, rows);
-  storage->rows = static_cast<int>(rows);
-  storage->columns = head.shape.back();
-  storage->experts = head.shape.size() == 3 ? head.shape[0] : 0;
-  storage->gate_up = gated;
+  auto storage = make_storage(forms, gated);
   if (storage->mode == KernelMode::reference)
     storage->planes.assign(weights.begin(), weights.end());
   else
@@ -194,17 +179,11 @@ const char* to_string(Precision value) {
 
 const char* isa_name() { return to_string(isa()); }
 
-Matrix Matrix::concatenated(std::span<const Weight> weights) {
-  Matrix m;
-  m.storage_ = store(weights, false);
-  return m;
-}
+Matrix Matrix::concatenated(std::span<const Weight> weights) { return Matrix(store(weights, false)); }
 
 Matrix Matrix::gated(const Weight& gate, const Weight& up) {
-  Matrix m;
   const Weight both[] = {gate, up};
-  m.storage_ = store(both, true);
-  return m;
+  return Matrix(store(both, true));
 }
 
 int Matrix::rows() const { return storage_->rows; }
@@ -215,9 +194,7 @@ std::vector<Weight> Matrix::unpack() const { return kernels::unpack(*storage_); 
 
 size_t Matrix::bytes() const {
   size_t total = 0;
-  for (const Segment& s : storage_->segments)
-    total +=
-        s.block_bytes * static_cast<size_t>(s.blocks) * static_cast<size_t>(std::max(1, storage_->experts));
+  for (const Segment& s : storage_->segments) total += storage_->bytes_of(s);
   for (const Weight& w : storage_->planes)
     total += w.data.nbytes() + (w.scales ? w.scales->nbytes() : 0) + (w.biases ? w.biases->nbytes() : 0);
   return total;

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tensor/tensor.h"
@@ -48,6 +49,8 @@ class Matrix {
   std::vector<Weight> unpack() const;
 
   struct Storage;
+  Matrix() = default;
+  explicit Matrix(std::shared_ptr<const Storage> storage) : storage_(std::move(storage)) {}
   const std::shared_ptr<const Storage>& storage() const { return storage_; }
 
  private:

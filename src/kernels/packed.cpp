@@ -11,14 +11,11 @@
 #include "kernels/isa/dispatch.h"
 #include "kernels/isa/neon.h"
 #include "kernels/packed_codes.h"
+#include "kernels/phases.h"
 #include "kernels/primitive.h"
 
 namespace mlxcel::kernels {
 namespace {
-
-bool is_float(mx::Dtype dtype) {
-  return dtype == mx::float32 || dtype == mx::float16 || dtype == mx::bfloat16;
-}
 
 ElementKind kind_of(mx::Dtype dtype) {
   return dtype == mx::float32 ? kF32 : dtype == mx::float16 ? kF16 : kBf16;
@@ -61,10 +58,10 @@ CodeKind code_of(const QuantFormat& format) {
   }
 }
 
-ElementKind scale_kind(const Weight& weight) {
-  switch (weight.format->mode) {
+ElementKind scale_kind(const WeightForm& form) {
+  switch (form.format->mode) {
     case QuantMode::affine:
-      return kind_of(weight.scales->dtype());
+      return kind_of(form.dtype);
     case QuantMode::nvfp4:
       return kE4m3;
     default:
@@ -254,78 +251,13 @@ bool is_centred(const Weight& weight) {
 }
 
 /// Whether two weights can lie in one segment.
-bool same_format(const Weight& a, const Weight& b) {
-  if (a.format != b.format) return false;
-  if (!a.format) return a.data.dtype() == b.data.dtype();
-  return a.format->mode != QuantMode::affine || a.scales->dtype() == b.scales->dtype();
+bool same_format(const WeightForm& a, const WeightForm& b) {
+  return a.format == b.format && (a.dtype == b.dtype || (a.format && a.format->mode != QuantMode::affine));
 }
 
-int out_rows(const Weight& weight) { return weight.shape[weight.shape.size() - 2]; }
+int out_rows(const Shape& shape) { return shape[shape.size() - 2]; }
 
 }  // namespace
-
-void check_weight(const Weight& weight) {
-  const auto bad = [&](const std::string& what) {
-    fail(ErrorKind::bad_checkpoint, "{}: {}", weight.name, what);
-  };
-  const auto& shape = weight.shape;
-  if (shape.size() != 2 && shape.size() != 3)
-    bad(fmt::format("expected [out, in] or [experts, out, in], checkpoint has {}", to_string(shape)));
-  for (const auto extent : shape)
-    if (extent <= 0) bad(fmt::format("expected positive extents, checkpoint has {}", to_string(shape)));
-  const auto check_array = [&](const char* what, const array& a, const Shape& want) {
-    if (a.shape() != want)
-      bad(fmt::format("{}: expected {}, checkpoint has {}", what, to_string(want), to_string(a.shape())));
-    if (!a.is_available())
-      fail(ErrorKind::internal, "{}: {} must be evaluated before it is packed", weight.name, what);
-  };
-  if (!weight.format) {
-    check_array("weight", weight.data, shape);
-    if (!is_float(weight.data.dtype())) bad("expected f32, f16 or bf16 elements");
-    return;
-  }
-  const QuantFormat& f = *weight.format;
-  const auto one_of = [](int value, std::initializer_list<int> list) {
-    return std::find(list.begin(), list.end(), value) != list.end();
-  };
-  bool known = false;
-  switch (f.mode) {
-    case QuantMode::affine:
-      known = one_of(f.bits, {2, 3, 4, 5, 6, 8}) && one_of(f.group_size, {32, 64, 128});
-      break;
-    case QuantMode::mxfp4:
-      known = f.bits == 4 && f.group_size == 32;
-      break;
-    case QuantMode::nvfp4:
-      known = f.bits == 4 && f.group_size == 16;
-      break;
-    case QuantMode::mxfp8:
-      known = f.bits == 8 && f.group_size == 32;
-      break;
-  }
-  if (!known)
-    bad(fmt::format("{} with {} bits in groups of {} is not a format we know", to_string(f.mode), f.bits,
-                    f.group_size));
-  const int columns = shape.back();
-  if (columns % f.group_size != 0)
-    bad(fmt::format("width {} is not a multiple of the group {}", columns, f.group_size));
-  Shape words = shape, groups = shape;
-  words.back() = static_cast<int>(static_cast<int64_t>(columns) * f.bits / 32);
-  groups.back() = columns / f.group_size;
-  check_array("weight", weight.data, words);
-  if (weight.data.dtype() != mx::uint32) bad("expected uint32 words of codes");
-  if (!weight.scales) bad("scales are missing");
-  check_array("scales", *weight.scales, groups);
-  if (f.mode == QuantMode::affine) {
-    if (!is_float(weight.scales->dtype())) bad("scales: expected f32, f16 or bf16");
-    if (!weight.biases) bad("biases are missing");
-    check_array("biases", *weight.biases, groups);
-    if (weight.biases->dtype() != weight.scales->dtype()) bad("biases: expected the dtype of scales");
-  } else {
-    if (weight.scales->dtype() != mx::uint8) bad("scales: expected uint8");
-    if (weight.biases) bad(fmt::format("{} has no biases, checkpoint has some", to_string(f.mode)));
-  }
-}
 
 const MatmulBodies& matmul_bodies() {
   switch (isa()) {
@@ -345,81 +277,102 @@ const MatmulBodies& matmul_bodies() {
   }
 }
 
-void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated) {
+void lay_out(Matrix::Storage& storage, std::span<const WeightForm> forms, bool gated,
+             const std::function<bool(size_t first, size_t last)>& centred) {
   if (!storage.bodies) storage.bodies = &matmul_bodies();
-  const size_t experts = static_cast<size_t>(std::max(1, storage.experts));
-  const bool fused = gated && same_format(weights[0], weights[1]);
+  const bool fused = gated && same_format(forms[0], forms[1]);
   // Which weights share a segment: [first, last)
-  for (size_t first = 0, last = 0; first < weights.size(); first = last) {
-    const Weight& head = weights[first];
+  for (size_t first = 0, last = 0; first < forms.size(); first = last) {
+    const WeightForm& head = forms[first];
     last = first + 1;
     if (!gated || fused)
-      while (last < weights.size() && same_format(head, weights[last])) ++last;
+      while (last < forms.size() && same_format(head, forms[last])) ++last;
     Segment segment;
     segment.gated = fused;
     segment.column0 =
         storage.segments.empty() ? 0 : storage.segments.back().column0 + storage.segments.back().rows;
     for (size_t i = first; i < last; ++i) {
       const int half = fused && i == 1 ? 1 : 0;
-      storage.sources.push_back(
-          {.name = weights[i].name,
-           .shape = weights[i].shape,
-           .format = weights[i].format,
-           .dtype = weights[i].format ? weights[i].scales->dtype() : weights[i].data.dtype(),
-           .segment = static_cast<int>(storage.segments.size()),
-           .row0 = half ? 0 : segment.rows,
-           .half = half});
-      if (!half) segment.rows += out_rows(weights[i]);
+      storage.sources.push_back({.name = forms[i].name,
+                                 .shape = forms[i].shape,
+                                 .format = forms[i].format,
+                                 .dtype = forms[i].dtype,
+                                 .segment = static_cast<int>(storage.segments.size()),
+                                 .row0 = half ? 0 : segment.rows,
+                                 .half = half});
+      if (!half) segment.rows += out_rows(forms[i].shape);
     }
     segment.dense = !head.format;
     if (segment.dense) {
-      segment.kind = kind_of(head.data.dtype());
+      segment.kind = kind_of(head.dtype);
       segment.block_rows = kDenseRows;
       segment.block_bytes = static_cast<size_t>(storage.columns) * kDenseRows * size_of_kind(segment.kind);
     } else {
       segment.layout = {code_of(*head.format), std::max(head.format->group_size, kChunk), scale_kind(head),
                         storage.columns};
-      segment.layout.centred = std::all_of(weights.begin() + static_cast<ptrdiff_t>(first),
-                                           weights.begin() + static_cast<ptrdiff_t>(last), is_centred);
+      segment.layout.centred = centred(first, last);
       segment.block_rows = 2 * storage.bodies->lanes;
       segment.block_bytes = static_cast<size_t>(storage.columns / segment.layout.group) *
                             BlockMap(segment.layout, segment.block_rows).group_bytes;
     }
     const int per_block = segment.gated ? segment.block_rows / 2 : segment.block_rows;
     segment.blocks = (segment.rows + per_block - 1) / per_block;
-    segment.memory = packed_memory(experts * static_cast<size_t>(segment.blocks) * segment.block_bytes);
-
-    std::vector<Reader> readers;
-    readers.reserve(last - first);
-    for (size_t i = first; i < last; ++i) readers.emplace_back(weights[i]);
-    const size_t source0 = storage.sources.size() - readers.size();
-    const int total = static_cast<int>(experts) * segment.blocks;
-    const auto pack_block = [&](int index) {
-      const int expert = index / segment.blocks, block = index % segment.blocks;
-      uint8_t* const to = segment.block(expert, block);
-      if ((block + 1) * per_block > segment.rows) std::memset(to, 0, segment.block_bytes);
-      for (size_t i = 0; i < readers.size(); ++i) {
-        const Source& source = storage.sources[source0 + i];
-        const int rows = out_rows(readers[i].weight);
-        const int from = std::max(block * per_block - source.row0, 0);
-        const int until = std::min((block + 1) * per_block - source.row0, rows);
-        for (int row = from; row < until; ++row) {
-          const auto place = segment.place(source.row0 + row, source.half);
-          const size_t at =
-              static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
-          if (segment.dense)
-            pack_dense(segment, readers[i], at, storage.columns, to, place.row);
-          else
-            pack_quantized(segment, readers[i], at, to, place.row);
-        }
-      }
-    };
-    // Loosely: other threads (the tokenizer's) may hold a worker's CPU at the start.
-    WorkerPool::shared().each(total, std::clamp(total / (16 * WorkerPool::shared().width()), 1, 64),
-                              [&](int begin, int end) {
-                                for (int index = begin; index < end; ++index) pack_block(index);
-                              });
     storage.segments.push_back(std::move(segment));
+  }
+}
+
+namespace {
+
+/// Fills a segment with its weights, whose sources begin at `source0`.
+void fill(const Matrix::Storage& storage, Segment& segment, std::span<const Weight> weights, size_t source0) {
+  std::vector<Reader> readers;
+  readers.reserve(weights.size());
+  for (const Weight& weight : weights) readers.emplace_back(weight);
+  const int total = std::max(1, storage.experts) * segment.blocks;
+  const int per_block = segment.gated ? segment.block_rows / 2 : segment.block_rows;
+  const auto pack_block = [&](int index) {
+    const int expert = index / segment.blocks, block = index % segment.blocks;
+    uint8_t* const to = segment.block(expert, block);
+    if ((block + 1) * per_block > segment.rows) std::memset(to, 0, segment.block_bytes);
+    for (size_t i = 0; i < readers.size(); ++i) {
+      const Source& source = storage.sources[source0 + i];
+      const int rows = out_rows(source.shape);
+      const int from = std::max(block * per_block - source.row0, 0);
+      const int until = std::min((block + 1) * per_block - source.row0, rows);
+      for (int row = from; row < until; ++row) {
+        const auto place = segment.place(source.row0 + row, source.half);
+        const size_t at = static_cast<size_t>(expert) * static_cast<size_t>(rows) + static_cast<size_t>(row);
+        if (segment.dense)
+          pack_dense(segment, readers[i], at, storage.columns, to, place.row);
+        else
+          pack_quantized(segment, readers[i], at, to, place.row);
+      }
+    }
+  };
+  run_tasks(total, std::clamp(total / (16 * WorkerPool::shared().width()), 1, 64), [&](int begin, int end) {
+    for (int index = begin; index < end; ++index) pack_block(index);
+  });
+}
+
+}  // namespace
+
+void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated) {
+  std::vector<WeightForm> forms;
+  for (const Weight& weight : weights) forms.push_back(form_of(weight));
+  lay_out(storage, forms, gated, [&](size_t first, size_t last) {
+    return std::all_of(weights.begin() + static_cast<ptrdiff_t>(first),
+                       weights.begin() + static_cast<ptrdiff_t>(last), is_centred);
+  });
+  size_t source0 = 0;
+  for (size_t s = 0; s < storage.segments.size(); ++s) {
+    Segment& segment = storage.segments[s];
+    size_t count = 0;
+    while (source0 + count < storage.sources.size() &&
+           storage.sources[source0 + count].segment == static_cast<int>(s))
+      ++count;
+    segment.memory = packed_memory(storage.bytes_of(segment));
+    fill(storage, segment, weights.subspan(source0, count), source0);
+    source0 += count;
   }
 }
 

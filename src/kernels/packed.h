@@ -4,6 +4,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -12,6 +13,7 @@
 
 #include "kernels/isa/matmul.h"
 #include "kernels/matrix.h"
+#include "kernels/packed_file.h"
 
 namespace mlxcel::kernels {
 
@@ -73,14 +75,28 @@ struct Matrix::Storage {
   std::vector<Weight> planes;  // reference mode
 
   bool fused_gate() const { return gate_up && segments.size() == 1; }
+  size_t bytes_of(const Segment& segment) const {
+    return segment.block_bytes * static_cast<size_t>(segment.blocks) *
+           static_cast<size_t>(experts > 0 ? experts : 1);
+  }
 };
 
-/// Packs weights already checked to agree, for the bodies in use unless `storage` names some; `gated`: two of
-/// them, gate and up.
+WeightForm form_of(const Weight& weight);
+
+/// A storage of no segments yet for weights that go into one matrix; `gated`: two of them, gate and up.
+/// bad_checkpoint with a weight's name where they do not fit together.
+std::shared_ptr<Matrix::Storage> make_storage(std::span<const WeightForm> forms, bool gated);
+
+/// Cuts weights into segments, for the bodies in use unless `storage` names some; without memory.
+/// `centred(first, last)`: whether the biases of weights [first, last) all follow from their scales.
+void lay_out(Matrix::Storage& storage, std::span<const WeightForm> forms, bool gated,
+             const std::function<bool(size_t first, size_t last)>& centred);
+
+/// Lays out and packs weights.
 void pack(Matrix::Storage& storage, std::span<const Weight> weights, bool gated);
 std::vector<Weight> unpack(const Matrix::Storage& storage);
 
-/// Expected shapes, dtypes and formats, or bad_checkpoint with the weight's name.
+/// Expected dtypes, planes and formats, or bad_checkpoint with the weight's name.
 void check_weight(const Weight& weight);
 
 /// Row `row` of the output as f32 [columns].

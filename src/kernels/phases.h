@@ -28,6 +28,18 @@ struct Phase {
 /// the others'. `serial`: everything on this thread, for work too small to share.
 void run_phases(const std::vector<Phase>& phases, bool serial = false);
 
+/// visit(begin, end) over [0, tasks) as one phase. Each worker begins with the share that it has of a product
+/// of as many tasks: what it touches first lies in memory near it.
+template <class Visit>
+void run_tasks(int tasks, int grain, const Visit& visit) {
+  struct Work final : PhaseWork {
+    explicit Work(const Visit& v) : visit(v) {}
+    void run(int, int, int begin, int end) override { visit(begin, end); }
+    const Visit& visit;
+  } work(visit);
+  if (tasks > 0) run_phases({{&work, 0, tasks, grain}});
+}
+
 /// Tests: share even work too small to be worth it.
 void share_everything(bool on);
 

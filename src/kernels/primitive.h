@@ -20,7 +20,7 @@ namespace mlxcel::kernels {
 /// What the callable sees: row-contiguous buffers, in the order the node was built with (those named in
 /// `strided` may have gaps between the rows of their first axis). MLX aligns its buffers to 8 bytes only.
 struct Buffers {
-  static constexpr int kMost = 12;
+  static constexpr int kMost = 64;
   std::array<void*, kMost> in{};
   std::array<int64_t, kMost> stride{};  // of the first axis, in elements
   std::array<void*, kMost> out{};

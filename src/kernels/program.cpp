@@ -1,12 +1,11 @@
 #include "kernels/program.h"
 
 #include <algorithm>
-#include <cmath>
-#include <cstring>
 
 #include "base/error.h"
 #include "kernels/packed.h"
 #include "kernels/primitive.h"
+#include "kernels/program_rows.h"
 
 namespace mlxcel::kernels {
 namespace {
@@ -22,88 +21,6 @@ RowNorm row_norm(const NormForm& form) {
           .eps = form.eps,
           .offset = form.offset};
 }
-
-/// Operations whose rows need no others, each row a task.
-class RowWork final : public PhaseWork {
- public:
-  enum Kind { kLookup, kAngles, kAdd, kColumns, kTimes };
-  Kind kind = kAdd;
-  const Matrix::Storage* table = nullptr;
-  const int* ids = nullptr;  // of rows, or positions
-  const float* frequencies = nullptr;
-  float scale = 1.0f;
-  const RowNorm* norm = nullptr;
-  const float* a = nullptr;
-  const float* b = nullptr;
-  float* out = nullptr;
-  ptrdiff_t width = 0;
-  ptrdiff_t parts = 0;                // times: values of a row of b
-  int from = 0, heads = 0, each = 0;  // columns
-  float clip = 0.0f;
-  const float* weights = nullptr;
-
-  void run(int, int, int begin, int end) override {
-    for (ptrdiff_t row = begin; row < end; ++row) {
-      float* const to = out + row * width;
-      if (kind == kLookup)
-        look_up(ids[row], to);
-      else if (kind == kAngles)
-        turn(ids[row], to);
-      else if (kind == kColumns)
-        columns(to + from);
-      else if (kind == kTimes)
-        times(a + row * width, b + row * parts, to);
-      else
-        add(row, to);
-    }
-  }
-
- private:
-  void look_up(int id, float* to) const {
-    decode_row(*table, id, to);
-    if (scale == 1.0f) return;
-    for (ptrdiff_t i = 0; i < width; ++i) to[i] *= scale;
-  }
-  void turn(int position, float* to) const {
-    const ptrdiff_t half = width / 2;
-    for (ptrdiff_t i = 0; i < half; ++i) {
-      const float angle = static_cast<float>(position) * frequencies[i];
-      to[i] = std::cos(angle) * scale;
-      to[half + i] = std::sin(angle) * scale;
-    }
-  }
-  void add(ptrdiff_t row, float* to) const {
-    const float* const source = b + row * width;
-    if (norm)
-      apply_norm(source, 1, static_cast<int>(width), to);
-    else
-      std::memcpy(to, source, static_cast<size_t>(width) * sizeof(float));
-    if (scale != 1.0f)
-      for (ptrdiff_t i = 0; i < width; ++i) to[i] *= scale;
-    if (!a) return;
-    for (ptrdiff_t i = 0; i < width; ++i) to[i] = a[row * width + i] + to[i];
-  }
-  void apply_norm(const float* x, int count, int size, float* to) const {
-    const auto& body = rowwise_bodies();
-    if (norm->layer)
-      body.layer_norm(x, norm->weight, norm->bias, norm->eps, count, size, to);
-    else
-      body.rms_norm(x, norm->weight, norm->eps, norm->offset, count, size, to);
-  }
-  void columns(float* x) const {
-    const int count = heads * each;
-    if (clip > 0.0f)
-      for (int i = 0; i < count; ++i) x[i] = x[i] < -clip ? -clip : x[i] > clip ? clip : x[i];
-    if (norm) apply_norm(x, heads, each, x);
-    if (weights)
-      for (int i = 0; i < count; ++i) x[i] *= weights[i];
-  }
-  void times(const float* x, const float* by, float* to) const {
-    const ptrdiff_t size = width / parts;
-    for (ptrdiff_t p = 0; p < parts; ++p, x += size, to += size)
-      for (ptrdiff_t i = 0; i < size; ++i) to[i] = x[i] * by[p];
-  }
-};
 
 }  // namespace
 
@@ -121,6 +38,7 @@ class Program::Run {
     products_.clear();
     attentions_.clear();
     rows_used_ = 0;
+    jobs_used_ = works_used_ = 0;
     for (const Op& op : program.ops_) std::visit([this](const auto& o) { plan(o); }, op);
     products_.bind();
     attentions_.bind();
@@ -131,6 +49,7 @@ class Program::Run {
   float* at(Slot slot) const {
     if (slot == kNone) return nullptr;
     const Values& values = program_->slots_[static_cast<size_t>(slot)];
+    if (values.of != kNone) return at(values.of) + values.from;
     if (values.input >= 0) return const_cast<float*>(buffers_->input<float>(values.input));
     if (slot == program_->result_) return buffers_->output<float>();
     return base_ + program_->offsets_[static_cast<size_t>(slot)];
@@ -179,8 +98,25 @@ class Program::Run {
   void plan(const Times& op) {
     RowWork& work = row_work(RowWork::kTimes, op.out);
     work.parts = program_->width(op.b);
+    work.b_width = program_->stride(op.b);
+    work.activation = op.activation;
     work.a = at(op.a);
     work.b = at(op.b);
+  }
+  void plan(const Work& op) {
+    if (works_used_ == works_.size()) works_.push_back(std::make_unique<OwnWork>());
+    OwnWork& own = *works_[works_used_++];
+    own.form = &op.form;
+    own.view = {};
+    for (size_t i = 0; i < op.form.reads.size(); ++i) {
+      own.view.read[i] = at(op.form.reads[i]);
+      own.view.stride[i] = program_->stride(op.form.reads[i]);
+    }
+    for (size_t i = 0; i < op.arrays.size(); ++i) own.view.from[i] = buffers_->input<float>(op.arrays[i]);
+    for (size_t i = 0; i < op.made.size(); ++i) own.view.made[i] = at(op.made[i]);
+    for (size_t i = 0; i < op.form.gives.size(); ++i)
+      own.view.given[i] = buffers_->output<float>(1 + static_cast<int>(op.gives + i));
+    phases_.push_back({&own, 0, op.form.tasks, op.form.grain});
   }
   void plan(const Multiply& op) {
     const auto data = [](const std::optional<array>& a) { return a ? a->data<float>() : nullptr; };
@@ -188,6 +124,7 @@ class Program::Run {
     p.weights = op.weights.get();
     p.precision = op.precision;
     p.x = at(op.x);
+    p.x_stride = program_->stride(op.x);
     p.norm = op.norm ? &op.norm->row : nullptr;
     p.sources = op.form.rows.empty() ? nullptr : op.form.rows.data();
     p.out = at(op.out);
@@ -228,6 +165,59 @@ class Program::Run {
     turn.factors = at(op.heads.factors);
     attentions_.add(call, static_cast<int>(op.rows->rows.size()), &turn, phases_);
   }
+  void plan(const AttendLatent& op) {
+    AttentionCall call{};
+    call.q = at(op.q);
+    call.q_stride = program_->stride(op.q);
+    call.k = at(op.k);
+    call.k_stride = program_->stride(op.k);
+    call.out = at(op.out);
+    call.pages = op.pool.layer;
+    call.page_bytes = op.pool.page_bytes;
+    op.pool.blocks.tell(call);
+    call.heads = op.form.heads;
+    call.scale = op.form.scale;
+    call.softcap = op.form.softcap;
+    call.window = op.form.window;
+    call.chunk = op.form.chunk;
+    call.rows = op.rows->rows.data();
+    call.tables = op.rows->tables.data();
+    attentions_.add(call, static_cast<int>(op.rows->rows.size()), nullptr, phases_);
+  }
+  void plan(const HeadMultiply& op) {
+    if (jobs_used_ == jobs_.size()) jobs_.push_back(std::make_unique<HeadJobs>());
+    HeadJobs& own = *jobs_[jobs_used_++];
+    const int tokens = program_->rows(op.x), heads = op.weights->experts;
+    own.jobs.clear();
+    own.rows.clear();
+    for (int h = 0; h < heads; ++h) {
+      own.jobs.push_back({h, h * tokens, tokens});
+      for (int t = 0; t < tokens; ++t) own.rows.push_back(t * heads + h);
+    }
+    Product p;
+    p.weights = op.weights.get();
+    p.precision = op.precision;
+    p.x = at(op.x);
+    p.x_stride = program_->width(op.x) / heads;
+    p.sources = p.targets = own.rows.data();
+    p.out = at(op.out);
+    p.out_columns = program_->width(op.out) / heads;
+    products_.add(p, own.jobs, phases_);
+  }
+  void plan(const TurnHeads& op) {
+    RowWork& work = row_work(RowWork::kTurn, op.to);
+    work.a = at(op.x);
+    work.a_width = program_->stride(op.x);
+    work.b = at(op.form.angles);
+    work.turned = op.form.angles == kNone ? 0 : program_->width(op.form.angles) / 2;
+    work.interleaved = op.form.interleaved;
+    work.heads = op.form.heads;
+    work.wide = op.form.width;
+    work.from = op.form.from;
+    work.each = op.form.each;
+    work.to_from = op.form.to_from;
+    work.to_each = op.form.to_each;
+  }
 
   const Program* program_ = nullptr;
   const Buffers* buffers_ = nullptr;
@@ -238,6 +228,21 @@ class Program::Run {
   Attentions attentions_;
   std::vector<std::unique_ptr<RowWork>> rows_;
   size_t rows_used_ = 0;
+  struct HeadJobs {
+    std::vector<Job> jobs;
+    std::vector<int> rows;
+  };
+  std::vector<std::unique_ptr<HeadJobs>> jobs_;
+  size_t jobs_used_ = 0;
+  struct OwnWork final : PhaseWork {
+    const WorkForm* form = nullptr;
+    WorkView view;
+    void run(int, int, int begin, int end) override {
+      for (int task = begin; task < end; ++task) form->run(view, task);
+    }
+  };
+  std::vector<std::unique_ptr<OwnWork>> works_;
+  size_t works_used_ = 0;
 };
 
 bool Program::is_constant(const std::optional<array>& a) {
@@ -251,9 +256,27 @@ bool Program::takes(const Matrix& matrix) {
          (!storage->gate_up || storage->fused_gate());
 }
 
+bool Program::takes_bank(const Matrix& matrix) {
+  const auto& storage = matrix.storage();
+  return storage && storage->mode == KernelMode::native && storage->experts > 0 && !storage->gate_up;
+}
+
 Program::Slot Program::make(int rows, int width, int input) {
-  slots_.push_back({rows, width, input});
+  slots_.push_back({.rows = rows, .width = width, .input = input});
   return static_cast<Slot>(slots_.size()) - 1;
+}
+
+Program::Slot Program::part(Slot x, int from, int width) {
+  if (values(x).of != kNone || from < 0 || width < 1 || width > this->width(x) - from)
+    fail(ErrorKind::internal, "program: columns {} to {} of a value of {}", from, from + width,
+         this->width(x));
+  slots_.push_back({.rows = rows(x), .width = width, .of = x, .from = from});
+  return static_cast<Slot>(slots_.size()) - 1;
+}
+
+void Program::expect_own(Slot x, const char* what) const {
+  if (values(x).input >= 0 || values(x).of != kNone)
+    fail(ErrorKind::internal, "program: {} are changed in place, they cannot be an input or a part", what);
 }
 
 int Program::node_input(const array& x) {
@@ -287,7 +310,7 @@ Program::Slot Program::product(Slot x, const Matrix& matrix, ProductForm form) {
     fail(ErrorKind::internal, "program: a matrix of {} columns meets rows of {}", storage->columns, width(x));
   const int columns = storage->fused_gate() ? storage->rows / 2 : storage->rows;
   const int count = form.rows.empty() ? rows(x) : static_cast<int>(form.rows.size());
-  if (form.residual != kNone && (rows(form.residual) != count || width(form.residual) != columns))
+  if (form.residual != kNone && (rows(form.residual) != count || stride(form.residual) != columns))
     fail(ErrorKind::internal, "program: a residual of [{}, {}] for a product of [{}, {}]",
          rows(form.residual), width(form.residual), count, columns);
   std::optional<Norm> norm;
@@ -301,8 +324,7 @@ Program::Slot Program::attention(Slot qkv, const HeadsForm& heads, const std::op
                                  const PagePool& pool, std::shared_ptr<const AttentionRows> rows_of,
                                  const AttentionForm& form) {
   const PageBlocks& blocks = pool.blocks;
-  if (slots_[static_cast<size_t>(qkv)].input >= 0)
-    fail(ErrorKind::internal, "program: q, k and v are turned in place, they cannot be an input");
+  expect_own(qkv, "q, k and v");
   if (blocks.key_dim != blocks.value_dim || width(qkv) != (form.heads + 2 * blocks.kv_heads) * blocks.key_dim)
     fail(ErrorKind::internal, "program: q, k and v of {} values, expected {} + 2 * {} heads of {}",
          width(qkv), form.heads, blocks.kv_heads, blocks.key_dim);
@@ -331,8 +353,7 @@ Program::Slot Program::add(Slot a, Slot b, std::optional<NormForm> form, float s
 }
 
 void Program::columns(Slot x, ColumnsForm form) {
-  if (slots_[static_cast<size_t>(x)].input >= 0)
-    fail(ErrorKind::internal, "program: columns are changed in place, they cannot be an input's");
+  expect_own(x, "columns");
   if (form.from < 0 || form.heads < 1 || form.width < 1 || form.heads > (width(x) - form.from) / form.width)
     fail(ErrorKind::internal, "program: {} heads of {} from column {} of {}", form.heads, form.width,
          form.from, width(x));
@@ -344,17 +365,72 @@ void Program::columns(Slot x, ColumnsForm form) {
   ops_.push_back(Columns{x, std::move(form), std::move(norm)});
 }
 
-Program::Slot Program::multiply(Slot a, Slot b) {
+Program::Slot Program::multiply(Slot a, Slot b, Activation activation) {
   if (rows(a) != rows(b) || width(b) < 1 || width(a) % width(b) != 0)
     fail(ErrorKind::internal, "program: [{}, {}] times [{}, {}]", rows(a), width(a), rows(b), width(b));
   const Slot out = make(rows(a), width(a));
-  ops_.push_back(Times{a, b, out});
+  ops_.push_back(Times{a, b, activation, out});
+  return out;
+}
+
+std::vector<Program::Slot> Program::work(WorkForm form) {
+  constexpr size_t kMost = WorkView::kMost;
+  if (form.reads.size() > kMost || form.arrays.size() > kMost || form.makes.size() > kMost ||
+      form.gives.size() > kMost || form.tasks < 1)
+    fail(ErrorKind::internal, "program: work of {} tasks that reads {} values", form.tasks,
+         form.reads.size());
+  Work work{.form = std::move(form), .arrays = {}, .gives = gives_.size(), .made = {}};
+  for (const array& a : work.form.arrays) work.arrays.push_back(node_input(a));
+  for (const auto& [rows, width] : work.form.makes) work.made.push_back(make(rows, width));
+  for (const Shape& shape : work.form.gives) gives_.push_back(shape);
+  work.form.arrays.clear();  // the node holds them
+  std::vector<Slot> made = work.made;
+  ops_.push_back(std::move(work));
+  return made;
+}
+
+Program::Slot Program::by_heads(Slot x, const Matrix& bank, int out_each) {
+  const auto& storage = bank.storage();
+  const int heads = storage->experts;
+  if (stride(x) != heads * storage->columns || out_each < storage->rows)
+    fail(ErrorKind::internal, "program: {} heads of {} for a row of {}, {} apart", heads, storage->columns,
+         stride(x), out_each);
+  const Slot out = make(rows(x), heads * out_each);
+  ops_.push_back(HeadMultiply{storage, precision(), x, out});
+  return out;
+}
+
+void Program::turn(Slot x, Slot to, TurnForm form) {
+  expect_own(to, "heads");
+  const auto fits = [&](int from, int each, int all) {
+    return from >= 0 && form.heads >= 1 && form.width >= 1 && each >= form.width &&
+           form.heads - 1 <= (all - from - form.width) / each && from + form.width <= all;
+  };
+  if (rows(x) != rows(to) || !fits(form.from, form.each, stride(x)) ||
+      !fits(form.to_from, form.to_each, width(to)) ||
+      (form.angles != kNone && width(form.angles) > form.width))
+    fail(ErrorKind::internal, "program: {} heads of {} from [{}, {}] to [{}, {}]", form.heads, form.width,
+         rows(x), stride(x), rows(to), width(to));
+  ops_.push_back(TurnHeads{x, form, to});
+}
+
+Program::Slot Program::latent_attention(Slot q, Slot k, const PagePool& pool,
+                                        std::shared_ptr<const AttentionRows> rows_of,
+                                        const AttentionForm& form) {
+  const PageBlocks& blocks = pool.blocks;
+  if (blocks.latent < 1 || blocks.kv_heads != 1 || width(k) != blocks.key_dim ||
+      width(q) != form.heads * blocks.key_dim || rows(q) != rows(k))
+    fail(ErrorKind::internal, "program: q of {} and k of {} values, pages hold latents of {}", width(q),
+         width(k), blocks.key_dim);
+  const Slot out = make(rows(q), form.heads * blocks.latent);
+  ops_.push_back(AttendLatent{q, k, pool, std::move(rows_of), form, out});
   return out;
 }
 
 void Program::back_to(const Mark& mark) {
   ops_.erase(ops_.begin() + static_cast<ptrdiff_t>(mark.ops), ops_.end());
   slots_.erase(slots_.begin() + static_cast<ptrdiff_t>(mark.slots), slots_.end());
+  gives_.erase(gives_.begin() + static_cast<ptrdiff_t>(mark.gives), gives_.end());
 }
 
 template <class Visit>
@@ -374,18 +450,33 @@ void Program::each_read(const Op& op, const Visit& visit) {
   } else if (const auto* t = std::get_if<Times>(&op)) {
     visit(t->a);
     visit(t->b);
+  } else if (const auto* h = std::get_if<HeadMultiply>(&op)) {
+    visit(h->x);
+  } else if (const auto* l = std::get_if<AttendLatent>(&op)) {
+    visit(l->q);
+    visit(l->k);
+  } else if (const auto* n = std::get_if<TurnHeads>(&op)) {
+    visit(n->x);
+    visit(n->to);
+    visit(n->form.angles);
+  } else if (const auto* w = std::get_if<Work>(&op)) {
+    for (const Slot slot : w->form.reads) visit(slot);
   }
 }
 
-Program::Slot Program::out_of(const Op& op) {
-  return std::visit([](const auto& o) { return o.out; }, op);
+template <class Visit>
+void Program::each_made(const Op& op, const Visit& visit) {
+  const Slot one = std::visit([](const auto& o) { return o.out; }, op);
+  if (one != kNone) visit(one);
+  if (const auto* w = std::get_if<Work>(&op))
+    for (const Slot slot : w->made) visit(slot);
 }
 
 void Program::place() {
   std::vector<size_t> last(slots_.size(), 0);
   for (size_t i = 0; i < ops_.size(); ++i)
     each_read(ops_[i], [&](Slot slot) {
-      if (slot != kNone) last[static_cast<size_t>(slot)] = i;
+      if (slot != kNone) last[static_cast<size_t>(values(slot).of == kNone ? slot : values(slot).of)] = i;
     });
   struct Cell {
     size_t size;
@@ -394,11 +485,10 @@ void Program::place() {
   std::vector<Cell> cells;
   std::vector<size_t> cell_of(slots_.size(), 0);
   std::vector<Slot> placed;
-  for (size_t i = 0; i < ops_.size(); ++i) {
-    const Slot out = out_of(ops_[i]);
-    if (out == kNone || out == result_) continue;
-    const Values& values = slots_[static_cast<size_t>(out)];
-    const size_t floats = static_cast<size_t>(values.rows) * static_cast<size_t>(values.width);
+  const auto hold = [&](Slot out, size_t i) {
+    if (out == result_) return;
+    const Values& made = values(out);
+    const size_t floats = static_cast<size_t>(made.rows) * static_cast<size_t>(made.width);
     const size_t size = (floats + kLine - 1) / kLine * kLine;
     size_t best = cells.size();
     for (size_t c = 0; c < cells.size(); ++c)
@@ -409,7 +499,8 @@ void Program::place() {
     cells[best].free_from = std::max(last[static_cast<size_t>(out)], i) + 1;
     cell_of[static_cast<size_t>(out)] = best;
     placed.push_back(out);
-  }
+  };
+  for (size_t i = 0; i < ops_.size(); ++i) each_made(ops_[i], [&](Slot out) { hold(out, i); });
   std::vector<size_t> begin(cells.size(), 0);
   scratch_floats_ = kLine;
   for (size_t c = 0; c < cells.size(); ++c) {
@@ -426,6 +517,11 @@ long long Program::multiply_adds() const {
   for (const Op& op : ops_) {
     if (const auto* m = std::get_if<Multiply>(&op))
       total += static_cast<long long>(rows(m->out)) * m->weights->rows * m->weights->columns;
+    else if (const auto* w = std::get_if<Work>(&op))
+      total += w->form.multiply_adds;
+    else if (const auto* h = std::get_if<HeadMultiply>(&op))
+      total +=
+          static_cast<long long>(rows(h->out)) * h->weights->experts * h->weights->rows * h->weights->columns;
     else if (const auto* a = std::get_if<Attend>(&op))
       for (const AttentionRow& row : a->rows->rows)
         total += static_cast<long long>(row.count) * (row.position + row.count) * a->form.heads *
@@ -434,21 +530,25 @@ long long Program::multiply_adds() const {
   return total;
 }
 
-array Program::output(std::shared_ptr<Program> program, Slot slot) {
-  const Values values = program->slots_.at(static_cast<size_t>(slot));
-  if (values.input >= 0) {
+std::vector<array> Program::output(std::shared_ptr<Program> program, Slot slot) {
+  const Values last = program->slots_.at(static_cast<size_t>(slot));
+  if (last.of != kNone) fail(ErrorKind::internal, "program: its output is a part of a value");
+  if (last.input >= 0) {
     if (!program->ops_.empty()) fail(ErrorKind::internal, "program: its output is an input");
-    return program->inputs_[static_cast<size_t>(values.input)];
+    return {program->inputs_[static_cast<size_t>(last.input)]};
   }
   program->result_ = slot;
   program->place();
   std::vector<array> inputs = program->inputs_;
   program->inputs_.clear();
-  return native_op("program", {values.rows, values.width}, mx::float32, std::move(inputs),
-                   [program = std::shared_ptr<const Program>(std::move(program))](const Buffers& buffers) {
-                     static thread_local Run run;
-                     run(*program, buffers);
-                   });
+  std::vector<Shape> shapes{{last.rows, last.width}};
+  shapes.insert(shapes.end(), program->gives_.begin(), program->gives_.end());
+  const std::vector<mx::Dtype> types(shapes.size(), mx::float32);
+  return native_ops("program", std::move(shapes), types, inputs,
+                    [program = std::shared_ptr<const Program>(std::move(program))](const Buffers& buffers) {
+                      static thread_local Run run;
+                      run(*program, buffers);
+                    });
 }
 
 }  // namespace mlxcel::kernels

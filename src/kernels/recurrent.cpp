@@ -9,13 +9,7 @@
 #include "kernels/primitive.h"
 
 namespace mlxcel::kernels {
-namespace {
-
-constexpr int kMostTaps = 16;
-// Below this many multiply-adds a second worker costs more than it brings.
-constexpr size_t kParallel = 32768;
-
-const RecurrentBodies& bodies() {
+const RecurrentBodies& recurrent_bodies() {
   switch (isa()) {
 #if defined(__x86_64__)
     case Isa::avx2:
@@ -31,6 +25,12 @@ const RecurrentBodies& bodies() {
       return recurrent_generic();
   }
 }
+
+namespace {
+
+constexpr int kMostTaps = 16;
+// Below this many multiply-adds a second worker costs more than it brings.
+constexpr size_t kParallel = 32768;
 
 /// task(0) .. task(count - 1), taken one by one by the pool's workers when the work is worth it.
 template <class Task>
@@ -182,7 +182,7 @@ std::pair<array, array> causal_conv(const array& x, const array& weight, const s
   const bool biased = bias.has_value();
   auto outs = native_ops(
       "causal_conv", {x.shape(), state.shape()}, {mx::float32, mx::float32}, inputs,
-      [body = bodies().conv, offsets, tokens, channels, taps, biased, activation,
+      [body = recurrent_bodies().conv, offsets, tokens, channels, taps, biased, activation,
        count](const Buffers& buffers) {
         const int blocks = (channels + kConvBlock - 1) / kConvBlock;
         const size_t width = static_cast<size_t>(channels), held = static_cast<size_t>(taps - 1) * width;
@@ -225,33 +225,33 @@ std::pair<array, array> ssm_scan(const array& x, const array& dt, const array& a
   if (tokens == 0) return {x, state};
   if (kernel_mode() == KernelMode::reference)
     return scan_reference(f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state), offsets);
-  auto outs = native_ops(
-      "ssm_scan", {x.shape(), state.shape()}, {mx::float32, mx::float32},
-      {f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state)},
-      [body = bodies().scan, offsets, tokens, heads, dim, groups, states, count](const Buffers& buffers) {
-        const size_t inputs = static_cast<size_t>(heads) * static_cast<size_t>(dim);
-        const size_t shared = static_cast<size_t>(groups) * static_cast<size_t>(states);
-        const size_t held = inputs * static_cast<size_t>(states);
-        each(count * heads, static_cast<size_t>(tokens) * held, [&](int i) {
-          const auto r = static_cast<size_t>(i / heads);
-          const auto first = static_cast<size_t>(offsets[r]);
-          body({.x = buffers.input<float>(0) + first * inputs,
-                .dt = buffers.input<float>(1) + first * static_cast<size_t>(heads),
-                .a = buffers.input<float>(2),
-                .b = buffers.input<float>(3) + first * shared,
-                .c = buffers.input<float>(4) + first * shared,
-                .d = buffers.input<float>(5),
-                .before = buffers.input<float>(6) + r * held,
-                .out = buffers.output<float>(0) + first * inputs,
-                .after = buffers.output<float>(1) + r * held,
-                .count = offsets[r + 1] - offsets[r],
-                .heads = heads,
-                .head_dim = dim,
-                .groups = groups,
-                .state_dim = states},
-               i % heads);
-        });
-      });
+  auto outs = native_ops("ssm_scan", {x.shape(), state.shape()}, {mx::float32, mx::float32},
+                         {f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state)},
+                         [body = recurrent_bodies().scan, offsets, tokens, heads, dim, groups, states,
+                          count](const Buffers& buffers) {
+                           const size_t inputs = static_cast<size_t>(heads) * static_cast<size_t>(dim);
+                           const size_t shared = static_cast<size_t>(groups) * static_cast<size_t>(states);
+                           const size_t held = inputs * static_cast<size_t>(states);
+                           each(count * heads, static_cast<size_t>(tokens) * held, [&](int i) {
+                             const auto r = static_cast<size_t>(i / heads);
+                             const auto first = static_cast<size_t>(offsets[r]);
+                             body({.x = buffers.input<float>(0) + first * inputs,
+                                   .dt = buffers.input<float>(1) + first * static_cast<size_t>(heads),
+                                   .a = buffers.input<float>(2),
+                                   .b = buffers.input<float>(3) + first * shared,
+                                   .c = buffers.input<float>(4) + first * shared,
+                                   .d = buffers.input<float>(5),
+                                   .before = buffers.input<float>(6) + r * held,
+                                   .out = buffers.output<float>(0) + first * inputs,
+                                   .after = buffers.output<float>(1) + r * held,
+                                   .count = offsets[r + 1] - offsets[r],
+                                   .heads = heads,
+                                   .head_dim = dim,
+                                   .groups = groups,
+                                   .state_dim = states},
+                                  i % heads);
+                           });
+                         });
   return {outs[0], outs[1]};
 }
 
@@ -274,30 +274,31 @@ std::pair<array, array> selective_scan(const array& x, const array& dt, const ar
   if (tokens == 0) return {x, state};
   if (kernel_mode() == KernelMode::reference)
     return selective_reference(f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state), offsets);
-  auto outs = native_ops(
-      "selective_scan", {x.shape(), state.shape()}, {mx::float32, mx::float32},
-      {f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state)},
-      [body = bodies().selective, offsets, tokens, channels, states, count](const Buffers& buffers) {
-        const int blocks = (channels + kConvBlock - 1) / kConvBlock;
-        const size_t width = static_cast<size_t>(channels), held = width * static_cast<size_t>(states);
-        each(count * blocks, static_cast<size_t>(tokens) * held, [&](int i) {
-          const auto r = static_cast<size_t>(i / blocks);
-          const auto first = static_cast<size_t>(offsets[r]);
-          body({.x = buffers.input<float>(0) + first * width,
-                .dt = buffers.input<float>(1) + first * width,
-                .a = buffers.input<float>(2),
-                .b = buffers.input<float>(3) + first * static_cast<size_t>(states),
-                .c = buffers.input<float>(4) + first * static_cast<size_t>(states),
-                .d = buffers.input<float>(5),
-                .before = buffers.input<float>(6) + r * held,
-                .out = buffers.output<float>(0) + first * width,
-                .after = buffers.output<float>(1) + r * held,
-                .count = offsets[r + 1] - offsets[r],
-                .channels = channels,
-                .state_dim = states},
-               i % blocks);
-        });
-      });
+  auto outs = native_ops("selective_scan", {x.shape(), state.shape()}, {mx::float32, mx::float32},
+                         {f32(x), f32(dt), f32(a), f32(b), f32(c), f32(d), f32(state)},
+                         [body = recurrent_bodies().selective, offsets, tokens, channels, states,
+                          count](const Buffers& buffers) {
+                           const int blocks = (channels + kConvBlock - 1) / kConvBlock;
+                           const size_t width = static_cast<size_t>(channels),
+                                        held = width * static_cast<size_t>(states);
+                           each(count * blocks, static_cast<size_t>(tokens) * held, [&](int i) {
+                             const auto r = static_cast<size_t>(i / blocks);
+                             const auto first = static_cast<size_t>(offsets[r]);
+                             body({.x = buffers.input<float>(0) + first * width,
+                                   .dt = buffers.input<float>(1) + first * width,
+                                   .a = buffers.input<float>(2),
+                                   .b = buffers.input<float>(3) + first * static_cast<size_t>(states),
+                                   .c = buffers.input<float>(4) + first * static_cast<size_t>(states),
+                                   .d = buffers.input<float>(5),
+                                   .before = buffers.input<float>(6) + r * held,
+                                   .out = buffers.output<float>(0) + first * width,
+                                   .after = buffers.output<float>(1) + r * held,
+                                   .count = offsets[r + 1] - offsets[r],
+                                   .channels = channels,
+                                   .state_dim = states},
+                                  i % blocks);
+                           });
+                         });
   return {outs[0], outs[1]};
 }
 
@@ -321,7 +322,7 @@ std::pair<array, array> delta_scan(const DeltaInputs& in, const array& state,
   auto outs = native_ops(
       "delta_scan", {in.value.shape(), state.shape()}, {mx::float32, mx::float32},
       {f32(in.decay), f32(in.read), f32(in.write), f32(in.key), f32(in.query), f32(in.value), f32(state)},
-      [body = bodies().delta, offsets, tokens, heads, dim, columns, count](const Buffers& buffers) {
+      [body = recurrent_bodies().delta, offsets, tokens, heads, dim, columns, count](const Buffers& buffers) {
         const size_t width = static_cast<size_t>(heads) * static_cast<size_t>(columns);
         const size_t values = static_cast<size_t>(heads) * static_cast<size_t>(dim);
         const size_t held = values * static_cast<size_t>(columns);
@@ -358,22 +359,22 @@ std::pair<array, array> gated_sum(const array& x, const array& decay, const arra
   expect("gated_sum: state", state, {count, channels});
   if (tokens == 0) return {x, state};
   if (kernel_mode() == KernelMode::reference) return sum_reference(f32(x), f32(decay), f32(state), offsets);
-  auto outs = native_ops("gated_sum", {x.shape(), state.shape()}, {mx::float32, mx::float32},
-                         {f32(x), f32(decay), f32(state)},
-                         [body = bodies().sum, offsets, tokens, channels, count](const Buffers& buffers) {
-                           const auto width = static_cast<size_t>(channels);
-                           each(count, static_cast<size_t>(tokens) * width, [&](int i) {
-                             const auto r = static_cast<size_t>(i);
-                             const size_t at = static_cast<size_t>(offsets[r]) * width;
-                             body({.x = buffers.input<float>(0) + at,
-                                   .decay = buffers.input<float>(1) + at,
-                                   .before = buffers.input<float>(2) + r * width,
-                                   .out = buffers.output<float>(0) + at,
-                                   .after = buffers.output<float>(1) + r * width,
-                                   .count = offsets[r + 1] - offsets[r],
-                                   .channels = channels});
-                           });
-                         });
+  auto outs = native_ops(
+      "gated_sum", {x.shape(), state.shape()}, {mx::float32, mx::float32}, {f32(x), f32(decay), f32(state)},
+      [body = recurrent_bodies().sum, offsets, tokens, channels, count](const Buffers& buffers) {
+        const auto width = static_cast<size_t>(channels);
+        each(count, static_cast<size_t>(tokens) * width, [&](int i) {
+          const auto r = static_cast<size_t>(i);
+          const size_t at = static_cast<size_t>(offsets[r]) * width;
+          body({.x = buffers.input<float>(0) + at,
+                .decay = buffers.input<float>(1) + at,
+                .before = buffers.input<float>(2) + r * width,
+                .out = buffers.output<float>(0) + at,
+                .after = buffers.output<float>(1) + r * width,
+                .count = offsets[r + 1] - offsets[r],
+                .channels = channels});
+        });
+      });
   return {outs[0], outs[1]};
 }
 

@@ -15,6 +15,10 @@
 
 namespace mlxcel::kernels {
 
+struct RecurrentBodies;
+/// Those of the instruction set in use (isa/recurrent.h).
+const RecurrentBodies& recurrent_bodies();
+
 /// x [tokens, channels], weight [channels, taps] (1 to 16 taps), bias [channels] or none, state [rows, taps -
 /// 1, channels] (the inputs before the row's first token) -> {activation(y) [tokens, channels], new state}.
 std::pair<array, array> causal_conv(const array& x, const array& weight, const std::optional<array>& bias,

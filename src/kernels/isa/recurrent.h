@@ -15,6 +15,7 @@ struct ConvRow {
   float* out;           // [count, channels]
   float* after;         // [taps - 1, channels]
   int count, channels, taps, activation;
+  ptrdiff_t x_stride = 0;  // from token to token of x; 0: channels
 };
 
 struct ScanRow {

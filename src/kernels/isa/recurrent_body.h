@@ -18,11 +18,12 @@ void conv(const mlxcel::kernels::ConvRow& r, int block) {
       taps[k][c] =
           r.weight[static_cast<size_t>(first + c) * static_cast<size_t>(r.taps) + static_cast<size_t>(k)];
 
+  const size_t stride = r.x_stride ? static_cast<size_t>(r.x_stride) : channels;
   const int held = r.taps - 1;
   // The input at `t` tokens after the row's first; before it, what the state holds.
   const auto input = [&](int t) {
     return (t < 0 ? r.before + static_cast<size_t>(t + held) * channels
-                  : r.x + static_cast<size_t>(t) * channels) +
+                  : r.x + static_cast<size_t>(t) * stride) +
            first;
   };
   for (int t = 0; t < r.count; ++t) {

@@ -115,6 +115,29 @@ MLXCEL_INLINE int32_t sum_i(I v) {
   return _mm_cvtsi128_si32(_mm_add_epi32(two, _mm_shuffle_epi32(two, 0xb1)));
 }
 
+/// Low bytes of 32 codes, each from -128 to 127 but for what lies above, as 8 words of columns 0, 4, 1, 5 and
+/// 2, 6, 3, 7 of 8.
+MLXCEL_INLINE void quad_words(const I* codes, uint32_t* word) {
+  const __m256i low = _mm256_set1_epi32(0xff);
+  // Of 8 codes the lower four and the upper four stand in one half each.
+  const __m256i order = _mm256_setr_epi8(0, 4, 1, 5, 2, 6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15, 0, 4, 1, 5, 2,
+                                         6, 3, 7, 8, 12, 9, 13, 10, 14, 11, 15);
+  const __m256i a = _mm256_packus_epi32(_mm256_and_si256(codes[0], low), _mm256_and_si256(codes[1], low));
+  const __m256i b = _mm256_packus_epi32(_mm256_and_si256(codes[2], low), _mm256_and_si256(codes[3], low));
+  // Halves: codes 0-3 of each of the four vectors, codes 4-7 of each.
+  const __m256i bytes = _mm256_packus_epi16(a, b);
+  const __m256i ordered = _mm256_permutevar8x32_epi32(bytes, _mm256_setr_epi32(0, 4, 1, 5, 2, 6, 3, 7));
+  _mm256_storeu_si256(reinterpret_cast<__m256i*>(word), _mm256_shuffle_epi8(ordered, order));
+}
+/// 32 codes of 16 bits as 16 words, two neighbours each.
+MLXCEL_INLINE void pair_words(const I* codes, uint32_t* word) {
+  for (int i = 0; i < 4; i += 2) {
+    const __m256i both = _mm256_packs_epi32(codes[i], codes[i + 1]);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(word + 4 * i),
+                        _mm256_permute4x64_epi64(both, _MM_SHUFFLE(3, 1, 2, 0)));
+  }
+}
+
 /// The widest tile: 2 vectors of 8 rows by 6 tokens fill the 16 registers.
 constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 1;
 /// Which code widths have a product of unsigned by signed bytes: 8 bits would saturate vpmaddubsw.

@@ -149,3 +149,5 @@ MLXCEL_INLINE void step_floats(F& s0, F& s1, F w0, F w1, const float* x) {
 }
 
 }  // namespace
+
+#include "kernels/isa/code_words.h"

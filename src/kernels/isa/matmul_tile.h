@@ -1,0 +1,143 @@
+// Products of packed codes with panels, over the vector words of whichever tier was included before
+// (isa/matmul.h has the layouts). Every output element is the same sequence of operations for any number of
+// tokens: exact integer sums over a chunk, then fma(sum * weight scale, x scale), fma(weight bias, x scale *
+// x sum), chunks in order. Part of matmul_body.h; internal linkage.
+#pragma once
+
+#include "kernels/isa/matmul_codes.h"
+
+namespace {
+
+MLXCEL_INLINE const uint8_t* token_word(const uint8_t* panel, int index, int count, int t) {
+  return panel + 4 * (index * count + t);
+}
+
+/// Weights are asked for this far ahead of their use: the hardware's own prefetch lags behind a stream that
+/// has arithmetic between its loads (Zen 3, one thread: 12.7 -> 17.4 GB/s). Beyond the end it does nothing.
+constexpr size_t kAhead = 3200;
+
+template <size_t kBytes>
+MLXCEL_INLINE void fetch_ahead(const uint8_t* at) {
+  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + kAhead + line);
+}
+
+/// Sums of a chunk: one (pairs) or four (quads) columns a step against kTokens activations.
+template <int kTokens, bool kBytes>
+struct Sums {
+  I s0[kTokens], s1[kTokens];
+
+  inline __attribute__((always_inline)) void clear() {
+    for (int t = 0; t < kTokens; ++t) s0[t] = s1[t] = zero_i();
+  }
+  inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
+    for (int t = 0; t < kTokens; ++t) {
+      const uint8_t* const x = token_word(panel, index, kTokens, t);
+      if constexpr (kBytes)
+        step_quads(s0[t], s1[t], w0, w1, x);
+      else
+        step_pairs(s0[t], s1[t], w0, w1, x);
+    }
+  }
+  inline __attribute__((always_inline)) void start(const uint8_t* panel, I w0, I w1) {
+    for (int t = 0; t < kTokens; ++t) {
+      const uint8_t* const x = token_word(panel, 0, kTokens, t);
+      if constexpr (kBytes)
+        start_quads(s0[t], s1[t], w0, w1, x);
+      else
+        start_pairs(s0[t], s1[t], w0, w1, x);
+    }
+  }
+  inline __attribute__((always_inline)) I sum0(int t) const { return kBytes ? settle4(s0[t]) : s0[t]; }
+  inline __attribute__((always_inline)) I sum1(int t) const { return kBytes ? settle4(s1[t]) : s1[t]; }
+};
+
+/// The same with activations as two planes of bytes.
+template <int kTokens>
+struct PlaneSums {
+  I h0[kTokens], h1[kTokens], l0[kTokens], l1[kTokens];
+
+  inline __attribute__((always_inline)) void clear() {
+    for (int t = 0; t < kTokens; ++t) h0[t] = h1[t] = l0[t] = l1[t] = zero_i();
+  }
+  inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
+    for (int t = 0; t < kTokens; ++t) {
+      step_quads(h0[t], h1[t], w0, w1, token_word(panel, index, kTokens, t));
+      step_quads(l0[t], l1[t], w0, w1, token_word(panel, kQuads + index, kTokens, t));
+    }
+  }
+  inline __attribute__((always_inline)) I sum0(int t) const { return settle_planes(h0[t], l0[t]); }
+  inline __attribute__((always_inline)) I sum1(int t) const { return settle_planes(h1[t], l1[t]); }
+};
+
+/// acc += the chunk's sums, scaled. `words`: the panel's integers a token, before its scale; tail: the
+/// group's scales and biases, two vectors each.
+template <int kTokens, class Sum>
+MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, const float* tail,
+                             float* acc) {
+  const auto* const scales = reinterpret_cast<const float*>(token_word(panel, words, kTokens, 0));
+  for (int t = 0; t < kTokens; ++t)
+    add_scaled(sums.sum0(t), sums.sum1(t), tail, scales + t, scales + kTokens + t, acc + t * 2 * kLanes);
+}
+
+/// Halves of a chunk that have scales of their own.
+template <bool kHalves>
+constexpr int kParts = kHalves ? 2 : 1;
+
+template <CodeKind kCode, int kTokens, bool kBytes, bool kHalves, class Sum>
+__attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8_t* block,
+                                           const uint8_t* panel, float* out) {
+  constexpr bool kQuadPanel = kBytes && __is_same(Sum, Sums<kTokens, true>);
+  constexpr size_t kWords = 2 * words_of(kCode) * kVector;
+  const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
+  const CodeLayout own = layout;  // nobody else writes it
+  const size_t tail_size = tail_bytes(own);
+  alignas(64) float acc[kTokens * 2 * kLanes] = {};
+  for (int g = 0; g < groups; ++g) {
+    const uint8_t* const tail = block + static_cast<size_t>(chunks) * kWords;
+    alignas(64) float scales[kParts<kHalves>][4 * kLanes];
+    for (int h = 0; h < kParts<kHalves>; ++h) load_tail(own, tail, h, scale_factor<kCode>(), scales[h]);
+    for (int c = 0; c < chunks; ++c) {
+      fetch_ahead<kWords + 64>(block);
+      Sum sums;
+      sums.clear();
+      const auto step = [&](int index, I w0, I w1)
+                            __attribute__((always_inline)) { sums.step(panel, index, w0, w1); };
+      if constexpr (kBytes) {
+        each_quad<kCode>(block, step);
+      } else if constexpr (kHalves) {
+        each_pair<kCode, 0, kPairs / 2>(block, step);
+        add_chunk<kTokens>(sums, panel, kPairs, scales[0], acc);
+        sums.clear();
+        each_pair<kCode, kPairs / 2, kPairs>(block, step);
+      } else {
+        each_pair<kCode, 0, kPairs>(block, step);
+      }
+      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales[kParts<kHalves> - 1], acc);
+      block += kWords;
+      panel += kTokens * panel_token<kQuadPanel>();
+    }
+    block = tail + tail_size;
+  }
+  memcpy(out, acc, sizeof acc);
+}
+
+template <int kTokens, bool kBytes, bool kHalves>
+__attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks,
+                                            float* __restrict acc) {
+  constexpr int kSteps = (kBytes ? kQuads : kPairs) / kParts<kHalves>;
+  for (int c = 0; c < chunks; ++c) {
+    for (int h = 0; h < kParts<kHalves>; ++h) {
+      Sums<kTokens, kBytes> sums;
+      const uint8_t* const x = panel + 4 * h * kSteps * kTokens;
+      sums.start(x, load_i(scratch), load_i(scratch + kVector));
+      for (int i = 1; i < kSteps; ++i)
+        sums.step(x, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
+      add_chunk<kTokens>(sums, panel, kSteps * kParts<kHalves>,
+                         reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector), acc);
+      scratch += 2 * kVector * (kSteps + 2);
+    }
+    panel += kTokens * panel_token<kBytes>();
+  }
+}
+
+}  // namespace
