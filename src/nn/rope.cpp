@@ -24,6 +24,7 @@ struct Keys {
 Keys find_keys(const Config& config, const std::string& layer_type) {
   const Config parameters = config.child("rope_parameters");
   if (parameters.empty()) return {config.child("rope_scaling"), false};
+  if (!layer_type.empty() && parameters.is_object(layer_type)) return {parameters.child(layer_type), true};
   for (const char* type : {"full_attention", "sliding_attention"}) {
     if (!parameters.has(type)) continue;
     if (layer_type.empty())
@@ -211,7 +212,8 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
   if (keys.type() == "proportional")
     return proportional(dims.head_dim, static_cast<float>(theta), static_cast<float>(part),
                         keys.has("factor") ? keys.positive("factor") : 1.0f);
-  const int rotated = static_cast<int>(dims.head_dim * part);
+  // Cut to a whole number; a share such as 10 / 24 is kept inexactly.
+  const int rotated = static_cast<int>(dims.head_dim * part + 1e-3);
   if (rotated < 2 || rotated % 2 != 0)
     fail(ErrorKind::bad_checkpoint, "{}: {} rotated entries of a head: expected an even number",
          config.where(), rotated);

@@ -29,7 +29,27 @@ GEMMA3 = {
     "vocab_size": 97, "max_position_embeddings": 128, "torch_dtype": "float32", **BASE,
 }
 
+LLAMA_TWO_WAY = {
+    "architectures": ["LlamaBidirectionalModel"], "model_type": "llama_bidirec", "hidden_act": "silu",
+    "hidden_size": 60, "intermediate_size": 84, "num_hidden_layers": 3, "num_attention_heads": 6,
+    "num_key_value_heads": 2, "head_dim": 14, "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "attention_bias": False,
+    "mlp_bias": False, "vocab_size": 97, "max_position_embeddings": 128, "torch_dtype": "float32", **BASE,
+}
+
 CASES = {
+    # Llama whose tokens see each other: one block of them all.
+    "llama_bidirec-embedder": {
+        "config": LLAMA_TWO_WAY, "reference_type": "llama", "reference_class": "LlamaModel", "also_saved": False,
+        "block": lambda config: 64,
+        "mutants": [{"rope_theta": 1000.0}, {"rms_norm_eps": 1e-2}],
+    },
+    "llama_bidirec-biased": {
+        "config": {**LLAMA_TWO_WAY, "attention_bias": True, "mlp_bias": True, "num_key_value_heads": 6,
+                   "rope_scaling": {"type": "linear", "factor": 2.0}, "num_hidden_layers": 2},
+        "reference_type": "llama", "reference_class": "LlamaModel", "also_saved": False,
+        "block": lambda config: 64,
+        "mutants": [{"rope_scaling": None}, {"rope_theta": 1000.0}],
+    },
     "bert-reranker": {
         "config": {**BERT, "architectures": ["BertForSequenceClassification"], **ONE_LABEL},
         "second": 23,

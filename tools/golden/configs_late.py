@@ -118,7 +118,7 @@ CASES = {
         "config": {**MISTRAL4, "q_lora_rank": None, "attention_bias": True, "n_group": 4, "topk_group": 2,
                    "first_k_dense_replace": 1, "norm_topk_prob": False, "routed_scaling_factor": 2.0,
                    "num_hidden_layers": 3, "n_shared_experts": 2},
-        "drop": ["q_lora_rank"],
+        "also_saved": False,
         "mutants": [{"topk_group": 4}, {"routed_scaling_factor": 1.0}],
     },
     "cohere2_moe-average": {
@@ -153,6 +153,10 @@ CASES |= {
                        "type": "longrope", "rope_type": "longrope", "short_factor": [1.0, 1.1, 1.2, 1.3, 1.5],
                        "long_factor": [1.0, 1.3, 1.9, 3.0, 5.0], "short_mscale": 1.2, "long_mscale": 1.2,
                        "original_max_position_embeddings": 24}, "original_max_position_embeddings": 24},
+        # transformers takes the short factors at every length; the publisher's model the long ones past the original.
+        "reference_config": lambda c: {**c, "rope_scaling": {**c["rope_scaling"],
+                                                             "short_factor": c["rope_scaling"]["long_factor"]}},
+        "also_saved": False,
         "mutants": [{"rope_scaling": {"long_mscale": 1.0, "short_mscale": 1.0}}, {"router_jitter_noise": 0.4}],
     },
 }

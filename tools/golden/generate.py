@@ -203,6 +203,8 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
     for module in model.modules():
         if type(module).__name__.endswith("TopKRouter"):
             module.register_forward_hook(lambda router, _, output: margins.append(margin(output[0], router.top_k)))
+    if "draft" in case:
+        return draft_logits(model, tokens, case["draft"])
     ids = torch.tensor([tokens])
     extra = {} if positions is None else {"position_ids": torch.tensor([positions])}
     if "block" in case:  # blocks of tokens see each other, and what is before them
@@ -218,9 +220,22 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
             return np.repeat(scores, len(tokens), 0)
         if is_encoder(config):
             encoder = next((getattr(model, name) for name in ("bert", "roberta") if hasattr(model, name)), model)
-            return encoder(input_ids=ids, attention_mask=torch.ones_like(ids), **extra).last_hidden_state[0].numpy()
+            extra.setdefault("attention_mask", torch.ones_like(ids))
+            return encoder(input_ids=ids, **extra).last_hidden_state[0].numpy()
         logits = model(input_ids=ids, use_cache=False, **extra).logits[0].numpy()
     return logits
+
+
+def draft_logits(model, tokens, count):
+    """Of what is known; of the last `count` tokens, a draft behind it, in the second of two rounds."""
+    cache = transformers.DynamicCache(config=model.config.get_text_config())
+    known, draft = torch.tensor([tokens[:-count]]), torch.tensor([tokens[-count:]])
+    with torch.no_grad():
+        hidden = model.model.encoder(input_ids=known, cache=cache).last_hidden_state
+        cap = model.final_logit_softcapping
+        first = model(cache=cache, decoder_input_ids=draft).logits
+        second = model(cache=cache, decoder_input_ids=draft, self_conditioning_logits=first).logits
+        return torch.cat([cap * torch.tanh(model.lm_head(hidden) / cap), second], 1)[0].numpy()
 
 
 def log_probabilities(logits):
@@ -257,7 +272,7 @@ def generate(name, case):
     encoder = is_encoder(config)
     sizes = {**config, **config.get("text_config", {})}
     length = case.get("length", min(TOKENS, sizes.get("max_position_embeddings", TOKENS)))
-    vocabulary = case.get("below", sizes["vocab_size"])  # tokens of images begin there
+    vocabulary = case.get("below") or sizes["vocab_size"]  # tokens of images begin there
 
     if case.get("oracle") == "mlx":
         tensors, fill = mlx_oracle.published_names(case, config)
@@ -325,6 +340,7 @@ def generate(name, case):
         **({"quantized": planes} if planes else {}),
         **({"scored": True} if is_classifier(config) else {}),
         **({"second": case["second"]} if "second" in case else {}),
+        **({"draft": case["draft"]} if "draft" in case else {}),
         "tokens": tokens,
         "positions": keep,
         ("hidden" if encoder else "logits"): rounded(golden[keep]),

@@ -136,10 +136,24 @@ class GgufSource final : public Source {
   std::vector<std::string> names() const override {
     std::vector<std::string> out;
     for (const auto& [name, entry] : entries_) out.push_back(name);
+    for (const auto& [name, value] : values_) out.push_back(name);
+    std::sort(out.begin(), out.end());
     return out;
   }
 
+  /// Numbers of the metadata that are tensors where the model is published.
+  void add_listed(const GgufFacts& facts, std::span<const GgufListed> rows, int64_t layers) {
+    for (const GgufListed& row : rows) {
+      const auto numbers = facts.numbers(row.key, layers);
+      for (size_t i = 0; i < numbers.size(); ++i)
+        values_[fill(row.hf, {{'#', std::to_string(i)}})] = static_cast<float>(numbers[i]);
+    }
+  }
+
   std::optional<WeightInfo> find(const std::string& name) const override {
+    if (values_.contains(name))
+      return WeightInfo{
+          .shape = {1}, .dtype = mx::float32, .format = {}, .stored_as = "F32", .bytes = sizeof(float)};
     const auto found = entries_.find(name);
     if (found == entries_.end()) return std::nullopt;
     WeightInfo info = describe_gguf_tensor(*found->second.tensor);
@@ -148,6 +162,13 @@ class GgufSource final : public Source {
   }
 
   Weight load(const std::string& name) override {
+    if (const auto number = values_.find(name); number != values_.end())
+      return {.name = name,
+              .shape = {1},
+              .data = array({number->second}, {1}),
+              .scales = {},
+              .biases = {},
+              .format = {}};
     const auto found = entries_.find(name);
     if (found == entries_.end()) fail(ErrorKind::not_found, "{}: not in {}", name, path_);
     const auto& [tensor, change, gguf_name] = found->second;
@@ -201,6 +222,7 @@ class GgufSource final : public Source {
 
   std::map<std::string, GgufTensor> tensors_;
   std::map<std::string, Entry> entries_;
+  std::map<std::string, float> values_;
   int heads_, kv_heads_;
   std::string path_;
 };
@@ -208,6 +230,12 @@ class GgufSource final : public Source {
 }  // namespace
 
 bool GgufFacts::has_tensor(std::string_view name) const { return file.tensors.contains(std::string(name)); }
+
+std::optional<int64_t> GgufFacts::rows(std::string_view name) const {
+  const auto found = file.tensors.find(std::string(name));
+  if (found == file.tensors.end() || found->second.shape.empty()) return std::nullopt;
+  return found->second.shape[0];
+}
 
 std::optional<int64_t> GgufFacts::integer(std::string_view key, int64_t low, int64_t high) const {
   return gguf_integer(file.metadata, prefix + std::string(key), low, high);
@@ -255,17 +283,36 @@ std::vector<bool> GgufFacts::flags(std::string_view key, int64_t layers) const {
   return *values;
 }
 
-const GgufArch* find_gguf_arch(std::string_view name) {
+std::vector<double> GgufFacts::numbers(std::string_view key, int64_t layers) const {
+  const std::string name = prefix + std::string(key);
+  const auto found = file.metadata.find(name);
+  if (found == file.metadata.end()) return {};
+  const auto* list = std::get_if<GgufArray>(&found->second.value);
+  const auto* values = list ? std::get_if<std::vector<double>>(list) : nullptr;
+  if (!values || static_cast<int64_t>(values->size()) != layers)
+    fail(ErrorKind::bad_checkpoint, "{}: GGUF key {}: expected a number for each of {} layers",
+         file.first.string(), name, layers);
+  std::vector<double> written;
+  for (const double value : *values) written.push_back(as_written(value));
+  return written;
+}
+
+std::span<const GgufArch* const> gguf_archs() {
   static const std::vector<const GgufArch*> table = [] {
-    std::vector<const GgufArch*> all{&gguf_llama(),    &gguf_qwen2(),      &gguf_qwen3(),
-                                     &gguf_qwen3moe(), &gguf_qwen3vlmoe(), &gguf_gpt2(),
-                                     &gguf_bert(),     &gguf_mamba2(),     &gguf_gemma3()};
-    for (const auto family : {gguf_gemmas, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms,
-                              gguf_experts, gguf_latent, gguf_scans, gguf_lfm2s, gguf_deltas,
-                              gguf_late_gemmas, gguf_encoders, gguf_experts_otherwise, gguf_experts_apart})
+    std::vector<const GgufArch*> all{&gguf_qwen2(), &gguf_qwen3(), &gguf_qwen3moe(), &gguf_qwen3vlmoe(),
+                                     &gguf_gpt2(),  &gguf_bert(),  &gguf_mamba2(),   &gguf_rwkv7()};
+    for (const auto family :
+         {gguf_llamas, gguf_gemmas, gguf_gemma3s, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms,
+          gguf_experts, gguf_latent, gguf_scans, gguf_lfm2s, gguf_deltas, gguf_late_gemmas, gguf_encoders,
+          gguf_experts_otherwise, gguf_experts_apart, gguf_decoders_apart, gguf_windowed_experts})
       for (const GgufArch& arch : family()) all.push_back(&arch);
     return all;
   }();
+  return table;
+}
+
+const GgufArch* find_gguf_arch(std::string_view name) {
+  const auto table = gguf_archs();
   const auto found =
       std::find_if(table.begin(), table.end(), [&](const GgufArch* arch) { return arch->name == name; });
   return found == table.end() ? nullptr : *found;
@@ -307,7 +354,10 @@ std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft&
     return config.contains(key) ? static_cast<int>(config.integer(key)) : fallback;
   };
   const int heads = heads_of("num_attention_heads", 0);
-  return std::make_shared<GgufSource>(file, *arch, heads, heads_of("num_key_value_heads", heads));
+  const auto source =
+      std::make_shared<GgufSource>(file, *arch, heads, heads_of("num_key_value_heads", heads));
+  source->add_listed(GgufFacts{file, ""}, arch->listed, heads_of("num_hidden_layers", 0));
+  return source;
 }
 
 }  // namespace mlxcel

@@ -31,13 +31,30 @@ constexpr GgufName kNames[] = {
     {"blk.#.ffn_up.*", "encoder.layer.#.intermediate.dense.*"},
     {"blk.#.ffn_down.*", "encoder.layer.#.output.dense.*"},
     {"blk.#.layer_output_norm.*", "encoder.layer.#.output.LayerNorm.*"},
+    {"cls.weight", "pooler.dense.weight"},
+    {"cls.bias", "pooler.dense.bias"},
+    {"cls.output.*", "classifier.*"},
 };
+
+/// A classifier over whole rows (rerankers): as many labels as its matrix has rows.
+bool set_classifier(const GgufFacts& facts, ConfigDraft& config, const char* hf_class) {
+  const auto labels = facts.rows("cls.output.weight");
+  if (!labels) return false;
+  config.set("architectures", std::vector<std::string>{hf_class});
+  config.set("num_labels", *labels);
+  return true;
+}
 
 void complete(const GgufFacts& facts, ConfigDraft& config) {
   const auto types = facts.file.tensors.find("token_types.weight");
   config.set("type_vocab_size", types == facts.file.tensors.end() ? 0 : types->second.shape[0]);
   config.set("hidden_act", "gelu");
   config.set("position_embedding_type", "absolute");
+  if (set_classifier(facts, config, "BertForSequenceClassification") && !facts.has_tensor("cls.weight"))
+    fail(ErrorKind::unsupported,
+         "{}: a BERT classifier without its pooling layer, which llama.cpp's converter leaves out; use a "
+         "safetensors folder",
+         facts.file.first.string());
   config.erase("tie_word_embeddings");
 }
 
@@ -63,13 +80,18 @@ constexpr GgufName kModernNames[] = {
     {"blk.#.ffn_norm.*", "layers.#.mlp_norm.*"},
     {"blk.#.ffn_up.*", "layers.#.mlp.Wi.*"},
     {"blk.#.ffn_down.*", "layers.#.mlp.Wo.*"},
+    {"cls.weight", "head.dense.weight"},
+    {"cls.bias", "head.dense.bias"},
+    {"cls.norm.*", "head.norm.*"},
+    {"cls.output.*", "classifier.*"},
 };
 
 void complete_modern(const GgufFacts& facts, ConfigDraft& config) {
-  if (facts.has_tensor("cls.weight") || facts.has_tensor("cls.output.weight"))
-    fail(ErrorKind::unsupported,
-         "{}: a ModernBERT classifier as GGUF is not mapped yet; use a safetensors folder",
-         facts.file.first.string());
+  if (set_classifier(facts, config, "ModernBertForSequenceClassification")) {
+    const bool mean = facts.integer("classifier.pooling_type", 0, 255).value_or(2) == 1;
+    config.set("classifier_pooling", mean ? "mean" : "cls");
+    config.set("classifier_bias", facts.has_tensor("cls.bias"));
+  }
   config.set("local_rope_theta", facts.number("rope.freq_base_swa").value_or(10000.0));
   config.set("global_attn_every_n_layers",
              facts.integer("attention.sliding_window_pattern", 1, 4096).value_or(3));

@@ -1,6 +1,9 @@
 // What the decoders of the llama kind have in common.
+#include <algorithm>
 #include <cmath>
 #include <cstring>
+#include <mutex>
+#include <set>
 
 #include "base/error.h"
 #include "checkpoint/formats/gguf_blocks.h"
@@ -42,6 +45,14 @@ constexpr GgufName kLlamaRows[] = {
     {"blk.#.ffn_up.*", "model.layers.#.mlp.up_proj.*"},
     {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
 };
+
+/// Text of a table's row that is put together; tables live as long as the process.
+const char* kept(std::string text) {
+  static std::mutex mutex;
+  static std::set<std::string> texts;
+  const std::lock_guard lock(mutex);
+  return texts.insert(std::move(text)).first->c_str();
+}
 
 }  // namespace
 
@@ -102,6 +113,13 @@ void leave_out_gguf_prediction(const GgufFacts& facts, ConfigDraft& config) {
   config.set("num_nextn_predict_layers", extra);
 }
 
+void set_gguf_mlp_types(const GgufFacts& facts, ConfigDraft& config) {
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < config.integer("num_hidden_layers"); ++i)
+    types.emplace_back(facts.has_tensor(fmt::format("blk.{}.ffn_gate_inp.weight", i)) ? "sparse" : "dense");
+  config.set("mlp_layer_types", types);
+}
+
 void complete_gguf_experts(const GgufFacts& facts, ConfigDraft& config) {
   config.set("norm_topk_prob", facts.flag("expert_weights_norm").value_or(false));
   config.set("routed_scaling_factor", facts.number("expert_weights_scale").value_or(1.0));
@@ -115,6 +133,33 @@ void complete_gguf_experts(const GgufFacts& facts, ConfigDraft& config) {
 
 std::span<const GgufKey> gguf_decoder_keys() { return kKeys; }
 std::span<const GgufKey> gguf_size_keys() { return std::span(kKeys).first(std::size(kKeys) - 1); }
+
+std::vector<GgufKey> gguf_keys_without(std::span<const GgufKey> keys,
+                                       std::span<const std::string_view> left_out) {
+  std::vector<GgufKey> kept_keys;
+  for (const GgufKey& key : keys)
+    if (std::find(left_out.begin(), left_out.end(), key.gguf) == left_out.end()) kept_keys.push_back(key);
+  return kept_keys;
+}
+
+std::vector<GgufName> gguf_unit(std::string_view kind, std::string_view scope, const GgufUnitNames& names) {
+  std::vector<GgufName> rows;
+  for (const auto& [gguf, hf] :
+       {std::pair("gate", names.gate), std::pair("up", names.up), std::pair("down", names.down)})
+    rows.push_back(
+        {kept(fmt::format("blk.#.ffn_{}{}.*", gguf, kind)), kept(fmt::format("{}.{}.*", scope, hf))});
+  return rows;
+}
+
+std::vector<GgufName> operator+(std::vector<GgufName> a, std::span<const GgufName> b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+std::vector<GgufKey> operator+(std::vector<GgufKey> a, std::span<const GgufKey> b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
 
 std::vector<GgufName> gguf_llama_names(std::vector<GgufName> own, bool permuted) {
   for (GgufName row : kLlamaRows) {

@@ -22,39 +22,33 @@ constexpr GgufKey kOwnKeys[] = {
 };
 
 std::span<const GgufKey> keys() {
-  static const std::vector<GgufKey> all = [] {
-    std::vector<GgufKey> list(std::begin(kOwnKeys), std::end(kOwnKeys));
-    const auto decoder = gguf_decoder_keys();
-    list.insert(list.end(), decoder.begin(), decoder.end());
-    return list;
-  }();
+  static const auto all =
+      std::vector<GgufKey>(std::begin(kOwnKeys), std::end(kOwnKeys)) + gguf_decoder_keys();
   return all;
 }
 
 std::span<const GgufName> names() {
-  static const auto rows = gguf_llama_names({
-      {"blk.#.nextn.*", "model.layers.#.nextn.*"},
-      {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
-      {"blk.#.attn_qkv.weight", "model.layers.#.linear_attn.in_proj_qkv.weight"},
-      {"blk.#.attn_gate.weight", "model.layers.#.linear_attn.in_proj_z.weight"},
-      {"blk.#.ssm_in.weight", "model.layers.#.linear_attn.in_proj_qkvz.weight"},
-      {"blk.#.ssm_ba.weight", "model.layers.#.linear_attn.in_proj_ba.weight"},
-      {"blk.#.ssm_beta.weight", "model.layers.#.linear_attn.in_proj_b.weight"},
-      {"blk.#.ssm_alpha.weight", "model.layers.#.linear_attn.in_proj_a.weight"},
-      {"blk.#.ssm_conv1d.weight", "model.layers.#.linear_attn.conv1d.weight"},
-      {"blk.#.ssm_dt.bias", "model.layers.#.linear_attn.dt_bias"},
-      {"blk.#.ssm_a", "model.layers.#.linear_attn.A_log", GgufChange::log_negated},
-      {"blk.#.ssm_norm.weight", "model.layers.#.linear_attn.norm.weight"},
-      {"blk.#.ssm_out.weight", "model.layers.#.linear_attn.out_proj.weight"},
-      {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
-      {"blk.#.ffn_gate_inp_shexp.weight", "model.layers.#.mlp.shared_expert_gate.weight", GgufChange::row},
-      {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-      {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-      {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
-      {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_expert.gate_proj.weight"},
-      {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_expert.up_proj.weight"},
-      {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_expert.down_proj.weight"},
-  });
+  static const auto rows = gguf_llama_names(
+      std::vector<GgufName>{
+          {"blk.#.nextn.*", "model.layers.#.nextn.*"},
+          {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
+          {"blk.#.attn_qkv.weight", "model.layers.#.linear_attn.in_proj_qkv.weight"},
+          {"blk.#.attn_gate.weight", "model.layers.#.linear_attn.in_proj_z.weight"},
+          {"blk.#.ssm_in.weight", "model.layers.#.linear_attn.in_proj_qkvz.weight"},
+          {"blk.#.ssm_ba.weight", "model.layers.#.linear_attn.in_proj_ba.weight"},
+          {"blk.#.ssm_beta.weight", "model.layers.#.linear_attn.in_proj_b.weight"},
+          {"blk.#.ssm_alpha.weight", "model.layers.#.linear_attn.in_proj_a.weight"},
+          {"blk.#.ssm_conv1d.weight", "model.layers.#.linear_attn.conv1d.weight"},
+          {"blk.#.ssm_dt.bias", "model.layers.#.linear_attn.dt_bias"},
+          {"blk.#.ssm_a", "model.layers.#.linear_attn.A_log", GgufChange::log_negated},
+          {"blk.#.ssm_norm.weight", "model.layers.#.linear_attn.norm.weight"},
+          {"blk.#.ssm_out.weight", "model.layers.#.linear_attn.out_proj.weight"},
+          {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
+          {"blk.#.ffn_gate_inp_shexp.weight", "model.layers.#.mlp.shared_expert_gate.weight",
+           GgufChange::row},
+      } +
+      gguf_unit("_exps", "model.layers.#.mlp.switch_mlp") +
+      gguf_unit("_shexp", "model.layers.#.mlp.shared_expert"));
   return rows;
 }
 

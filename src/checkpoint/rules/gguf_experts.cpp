@@ -10,9 +10,7 @@ namespace {
 using Kind = GgufKey::Kind;
 
 std::vector<GgufKey> with_decoder_keys(std::vector<GgufKey> own) {
-  const auto keys = gguf_decoder_keys();
-  own.insert(own.end(), keys.begin(), keys.end());
-  return own;
+  return std::move(own) + gguf_decoder_keys();
 }
 
 constexpr GgufKey kUsed = {"expert_used_count", "num_experts_per_tok", Kind::integer, true};
@@ -68,22 +66,15 @@ std::span<const GgufKey> bailing_keys() {
   return keys;
 }
 
-constexpr GgufName kExpertRows[] = {
-    {"blk.#.nextn.*", "model.layers.#.nextn.*"},
-    {"blk.#.ffn_gate_inp.*", "model.layers.#.mlp.gate.*"},
-    {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.gate.e_score_correction_bias"},
-    {"blk.#.ffn_gate_exps.*", "model.layers.#.mlp.switch_mlp.gate_proj.*"},
-    {"blk.#.ffn_up_exps.*", "model.layers.#.mlp.switch_mlp.up_proj.*"},
-    {"blk.#.ffn_down_exps.*", "model.layers.#.mlp.switch_mlp.down_proj.*"},
-    {"blk.#.ffn_gate_shexp.*", "model.layers.#.mlp.shared_experts.gate_proj.*"},
-    {"blk.#.ffn_up_shexp.*", "model.layers.#.mlp.shared_experts.up_proj.*"},
-    {"blk.#.ffn_down_shexp.*", "model.layers.#.mlp.shared_experts.down_proj.*"},
-    {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
-};
-
 std::vector<GgufName> with_expert_rows(std::vector<GgufName> own, bool permuted = false) {
-  own.insert(own.end(), std::begin(kExpertRows), std::end(kExpertRows));
-  return gguf_llama_names(std::move(own), permuted);
+  const std::vector<GgufName> rows = {
+      {"blk.#.nextn.*", "model.layers.#.nextn.*"},
+      {"blk.#.ffn_gate_inp.*", "model.layers.#.mlp.gate.*"},
+      {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.gate.e_score_correction_bias"},
+      {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"}};
+  return gguf_llama_names(std::move(own) + rows + gguf_unit("_exps", "model.layers.#.mlp.switch_mlp") +
+                              gguf_unit("_shexp", "model.layers.#.mlp.shared_experts"),
+                          permuted);
 }
 
 std::span<const GgufName> plain_names() {
@@ -98,10 +89,9 @@ std::span<const GgufName> permuted_names() {
 
 std::span<const GgufName> qwen2moe_names() {
   static const auto names = with_expert_rows(
-      {{"blk.#.ffn_gate_inp_shexp.weight", "model.layers.#.mlp.shared_expert_gate.weight", GgufChange::row},
-       {"blk.#.ffn_gate_shexp.*", "model.layers.#.mlp.shared_expert.gate_proj.*"},
-       {"blk.#.ffn_up_shexp.*", "model.layers.#.mlp.shared_expert.up_proj.*"},
-       {"blk.#.ffn_down_shexp.*", "model.layers.#.mlp.shared_expert.down_proj.*"}});
+      std::vector<GgufName>{{"blk.#.ffn_gate_inp_shexp.weight",
+                             "model.layers.#.mlp.shared_expert_gate.weight", GgufChange::row}} +
+      gguf_unit("_shexp", "model.layers.#.mlp.shared_expert"));
   return names;
 }
 
@@ -113,11 +103,9 @@ std::span<const GgufName> ernie_names() {
 
 std::span<const GgufName> gpt_oss_names() {
   static const auto names =
-      with_expert_rows({{"blk.#.attn_sinks.weight", "model.layers.#.self_attn.sinks"},
-                        {"blk.#.ffn_gate_inp.*", "model.layers.#.mlp.router.*"},
-                        {"blk.#.ffn_gate_exps.*", "model.layers.#.mlp.experts.gate_proj.*"},
-                        {"blk.#.ffn_up_exps.*", "model.layers.#.mlp.experts.up_proj.*"},
-                        {"blk.#.ffn_down_exps.*", "model.layers.#.mlp.experts.down_proj.*"}});
+      with_expert_rows(std::vector<GgufName>{{"blk.#.attn_sinks.weight", "model.layers.#.self_attn.sinks"},
+                                             {"blk.#.ffn_gate_inp.*", "model.layers.#.mlp.router.*"}} +
+                       gguf_unit("_exps", "model.layers.#.mlp.experts"));
   return names;
 }
 
@@ -138,7 +126,7 @@ void complete_grouped(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_experts(facts, config);
   config.set("hidden_act", "silu");
   config.set("attention_bias", facts.has_tensor("blk.0.attn_q.bias"));
-  if (!config.contains("first_k_dense_replace")) config.set("first_k_dense_replace", 0);
+  set_gguf_mlp_types(facts, config);
 }
 
 void complete_qwen2moe(const GgufFacts& facts, ConfigDraft& config) {

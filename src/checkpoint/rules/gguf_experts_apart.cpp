@@ -10,13 +10,9 @@ using Kind = GgufKey::Kind;
 
 constexpr int64_t kMost = int64_t{1} << 30;
 
-std::vector<GgufKey> with_keys(std::vector<GgufKey> own, std::span<const GgufKey> keys) {
-  own.insert(own.end(), keys.begin(), keys.end());
-  return own;
-}
-
 std::span<const GgufKey> llama4_keys() {
-  static const auto keys = with_keys({{"expert_used_count", "num_experts_per_tok"}}, gguf_decoder_keys());
+  static const auto keys =
+      std::vector<GgufKey>{{"expert_used_count", "num_experts_per_tok"}} + gguf_decoder_keys();
   return keys;
 }
 
@@ -28,56 +24,49 @@ constexpr GgufKey kDbrxKeys[] = {
 };
 
 std::span<const GgufKey> cohere_keys() {
-  static const auto keys = with_keys({{"attention.layer_norm_epsilon", "layer_norm_eps", Kind::number},
-                                      {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number},
-                                      {"expert_count", "num_experts", Kind::integer, true},
-                                      {"expert_used_count", "num_experts_per_tok", Kind::integer, true},
-                                      {"expert_shared_count", "num_shared_experts"},
-                                      {"leading_dense_block_count", "first_k_dense_replace"},
-                                      {"attention.sliding_window", "sliding_window", Kind::integer, true}},
-                                     gguf_size_keys());
+  static const auto keys =
+      std::vector<GgufKey>{{"attention.layer_norm_epsilon", "layer_norm_eps", Kind::number},
+                           {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number},
+                           {"expert_count", "num_experts", Kind::integer, true},
+                           {"expert_used_count", "num_experts_per_tok", Kind::integer, true},
+                           {"expert_shared_count", "num_shared_experts"},
+                           {"leading_dense_block_count", "first_k_dense_replace"},
+                           {"attention.sliding_window", "sliding_window", Kind::integer, true}} +
+      gguf_size_keys();
   return keys;
 }
 
 std::span<const GgufName> llama4_names() {
-  static const auto names =
-      gguf_llama_names({{"blk.#.ffn_gate.*", "model.layers.#.feed_forward.gate_proj.*"},
-                        {"blk.#.ffn_up.*", "model.layers.#.feed_forward.up_proj.*"},
-                        {"blk.#.ffn_down.*", "model.layers.#.feed_forward.down_proj.*"},
-                        {"blk.#.ffn_gate_inp.*", "model.layers.#.feed_forward.router.*"},
-                        {"blk.#.ffn_gate_exps.*", "model.layers.#.feed_forward.experts.gate_proj.*"},
-                        {"blk.#.ffn_up_exps.*", "model.layers.#.feed_forward.experts.up_proj.*"},
-                        {"blk.#.ffn_down_exps.*", "model.layers.#.feed_forward.experts.down_proj.*"},
-                        {"blk.#.ffn_gate_shexp.*", "model.layers.#.feed_forward.shared_expert.gate_proj.*"},
-                        {"blk.#.ffn_up_shexp.*", "model.layers.#.feed_forward.shared_expert.up_proj.*"},
-                        {"blk.#.ffn_down_shexp.*", "model.layers.#.feed_forward.shared_expert.down_proj.*"}});
+  static const auto names = gguf_llama_names(
+      std::vector<GgufName>{{"blk.#.ffn_gate_inp.*", "model.layers.#.feed_forward.router.*"}} +
+      gguf_unit("", "model.layers.#.feed_forward") +
+      gguf_unit("_exps", "model.layers.#.feed_forward.experts") +
+      gguf_unit("_shexp", "model.layers.#.feed_forward.shared_expert"));
   return names;
 }
 
-constexpr GgufName kDbrxNames[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-    {"blk.#.attn_norm.weight", "model.layers.#.norm_attn_norm.norm_1.weight"},
-    {"blk.#.attn_output_norm.weight", "model.layers.#.norm_attn_norm.norm_2.weight"},
-    {"blk.#.attn_qkv.weight", "model.layers.#.norm_attn_norm.attn.Wqkv.weight"},
-    {"blk.#.attn_output.weight", "model.layers.#.norm_attn_norm.attn.out_proj.weight"},
-    {"blk.#.ffn_gate_inp.weight", "model.layers.#.ffn.router.layer.weight"},
-    {"blk.#.ffn_gate_exps.weight", "model.layers.#.ffn.switch_mlp.gate_proj.weight"},
-    {"blk.#.ffn_up_exps.weight", "model.layers.#.ffn.switch_mlp.up_proj.weight"},
-    {"blk.#.ffn_down_exps.weight", "model.layers.#.ffn.switch_mlp.down_proj.weight"},
-};
+std::span<const GgufName> dbrx_names() {
+  static const auto names =
+      std::vector<GgufName>{
+          {"token_embd.weight", "model.embed_tokens.weight"},
+          {"output_norm.weight", "model.norm.weight"},
+          {"output.weight", "lm_head.weight"},
+          {"blk.#.attn_norm.weight", "model.layers.#.norm_attn_norm.norm_1.weight"},
+          {"blk.#.attn_output_norm.weight", "model.layers.#.norm_attn_norm.norm_2.weight"},
+          {"blk.#.attn_qkv.weight", "model.layers.#.norm_attn_norm.attn.Wqkv.weight"},
+          {"blk.#.attn_output.weight", "model.layers.#.norm_attn_norm.attn.out_proj.weight"},
+          {"blk.#.ffn_gate_inp.weight", "model.layers.#.ffn.router.layer.weight"},
+      } +
+      gguf_unit("_exps", "model.layers.#.ffn.switch_mlp");
+  return names;
+}
 
 std::span<const GgufName> cohere_names() {
   static const auto names = gguf_llama_names(
-      {{"blk.#.nextn.*", "model.layers.#.nextn.*"},
-       {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
-       {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-       {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-       {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
-       {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_experts.gate_proj.weight"},
-       {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_experts.up_proj.weight"},
-       {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_experts.down_proj.weight"}});
+      std::vector<GgufName>{{"blk.#.nextn.*", "model.layers.#.nextn.*"},
+                            {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"}} +
+      gguf_unit("_exps", "model.layers.#.mlp.switch_mlp") +
+      gguf_unit("_shexp", "model.layers.#.mlp.shared_experts"));
   return names;
 }
 
@@ -148,7 +137,7 @@ void complete_cohere(const GgufFacts& facts, ConfigDraft& config) {
 std::span<const GgufArch> gguf_experts_apart() {
   static const GgufArch archs[] = {
       {"llama4", "llama4_text", "Llama4ForCausalLM", llama4_keys(), llama4_names(), complete_llama4},
-      {"dbrx", "dbrx", "DbrxForCausalLM", kDbrxKeys, kDbrxNames, complete_dbrx},
+      {"dbrx", "dbrx", "DbrxForCausalLM", kDbrxKeys, dbrx_names(), complete_dbrx},
       {"cohere2moe", "cohere2_moe", "Cohere2MoeForCausalLM", cohere_keys(), cohere_names(), complete_cohere}};
   return archs;
 }

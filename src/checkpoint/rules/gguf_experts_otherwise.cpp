@@ -1,4 +1,5 @@
-// Families with experts under names of their own: olmoe, granitemoe, afmoe, minimax-m2, hunyuan-moe.
+// Families with experts under names of their own: olmoe, granitemoe, afmoe, minimax-m2, minimax-m3,
+// hunyuan-moe.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -9,10 +10,10 @@ namespace {
 using Kind = GgufKey::Kind;
 
 std::vector<GgufKey> with_decoder_keys(std::vector<GgufKey> own) {
-  const auto keys = gguf_decoder_keys();
-  own.insert(own.end(), keys.begin(), keys.end());
-  return own;
+  return std::move(own) + gguf_decoder_keys();
 }
+
+constexpr const char* kBank = "model.layers.#.mlp.switch_mlp";
 
 std::span<const GgufKey> olmoe_keys() {
   static const auto keys =
@@ -49,22 +50,18 @@ std::span<const GgufKey> hunyuan_keys() {
 }
 
 std::span<const GgufName> olmoe_names() {
-  static const auto names =
-      gguf_llama_names({{"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
-                        {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-                        {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-                        {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"}});
+  static const auto names = gguf_llama_names(
+      std::vector<GgufName>{{"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"}} +
+      gguf_unit("_exps", kBank));
   return names;
 }
 
 std::vector<GgufName> block_sparse(const char* router, bool permuted) {
-  return gguf_llama_names(
-      {{"blk.#.ffn_gate_inp.weight", router},
-       {"blk.#.exp_probs_b.bias", "model.layers.#.block_sparse_moe.e_score_correction_bias"},
-       {"blk.#.ffn_gate_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.gate_proj.weight"},
-       {"blk.#.ffn_up_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.up_proj.weight"},
-       {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.down_proj.weight"}},
-      permuted);
+  return gguf_llama_names(std::vector<GgufName>{{"blk.#.ffn_gate_inp.weight", router},
+                                                {"blk.#.exp_probs_b.bias",
+                                                 "model.layers.#.block_sparse_moe.e_score_correction_bias"}} +
+                              gguf_unit("_exps", "model.layers.#.block_sparse_moe.switch_mlp"),
+                          permuted);
 }
 
 std::span<const GgufName> granitemoe_names() {
@@ -77,34 +74,44 @@ std::span<const GgufName> minimax_names() {
   return names;
 }
 
+constexpr GgufChange kLessOne = GgufChange::minus_one;
+
+std::span<const GgufName> minimax_m3_names() {
+  static const auto names =
+      std::vector<GgufName>{
+          {"output_norm.weight", "model.norm.weight", kLessOne},
+          {"blk.#.attn_norm.weight", "model.layers.#.input_layernorm.weight", kLessOne},
+          {"blk.#.ffn_norm.weight", "model.layers.#.post_attention_layernorm.weight", kLessOne},
+          {"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.q_norm.weight", kLessOne},
+          {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.k_norm.weight", kLessOne},
+          {"blk.#.indexer.q_norm.weight", "model.layers.#.self_attn.index_q_norm.weight", kLessOne},
+          {"blk.#.indexer.k_norm.weight", "model.layers.#.self_attn.index_k_norm.weight", kLessOne},
+          {"blk.#.indexer.q_proj.weight", "model.layers.#.self_attn.index_q_proj.weight"},
+          {"blk.#.indexer.k_proj.weight", "model.layers.#.self_attn.index_k_proj.weight"}} +
+      gguf_unit("_shexp", "model.layers.#.block_sparse_moe.shared_experts") +
+      block_sparse("model.layers.#.block_sparse_moe.gate.weight", false);
+  return names;
+}
+
 std::span<const GgufName> afmoe_names() {
   static const auto names = gguf_llama_names(
-      {{"blk.#.attn_gate.weight", "model.layers.#.self_attn.gate_proj.weight"},
-       {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
-       {"blk.#.ffn_norm.weight", "model.layers.#.pre_mlp_layernorm.weight"},
-       {"blk.#.post_ffw_norm.weight", "model.layers.#.post_mlp_layernorm.weight"},
-       {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.router.gate.weight"},
-       {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.expert_bias"},
-       {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-       {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-       {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
-       {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_experts.gate_proj.weight"},
-       {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_experts.up_proj.weight"},
-       {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_experts.down_proj.weight"}});
+      std::vector<GgufName>{
+          {"blk.#.attn_gate.weight", "model.layers.#.self_attn.gate_proj.weight"},
+          {"blk.#.post_attention_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
+          {"blk.#.ffn_norm.weight", "model.layers.#.pre_mlp_layernorm.weight"},
+          {"blk.#.post_ffw_norm.weight", "model.layers.#.post_mlp_layernorm.weight"},
+          {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.router.gate.weight"},
+          {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.expert_bias"}} +
+      gguf_unit("_exps", kBank) + gguf_unit("_shexp", "model.layers.#.mlp.shared_experts"));
   return names;
 }
 
 std::span<const GgufName> hunyuan_names() {
-  static const auto names =
-      gguf_llama_names({{"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.query_layernorm.weight"},
-                        {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.key_layernorm.weight"},
-                        {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.wg.weight"},
-                        {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-                        {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-                        {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
-                        {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_mlp.gate_proj.weight"},
-                        {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_mlp.up_proj.weight"},
-                        {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_mlp.down_proj.weight"}});
+  static const auto names = gguf_llama_names(
+      std::vector<GgufName>{{"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.query_layernorm.weight"},
+                            {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.key_layernorm.weight"},
+                            {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.wg.weight"}} +
+      gguf_unit("_exps", kBank) + gguf_unit("_shexp", "model.layers.#.mlp.shared_mlp"));
   return names;
 }
 
@@ -139,6 +146,35 @@ void complete_minimax(const GgufFacts& facts, ConfigDraft& config) {
   config.erase("partial_rotary_factor");
 }
 
+void complete_minimax_m3(const GgufFacts& facts, ConfigDraft& config) {
+  const auto dense = config.contains("intermediate_size") ? config.integer("intermediate_size") : 0;
+  complete_minimax(facts, config);
+  config.set("dense_intermediate_size", dense);
+  config.set("routed_scaling_factor", facts.number("expert_weights_scale").value_or(1.0));
+  config.set("swiglu_alpha", 1.702);  // fixed in llama.cpp's graph, as the limit
+  config.set("swiglu_limit", 7.0);
+  std::vector<std::string> types;
+  const auto layers = config.integer("num_hidden_layers");
+  for (int64_t i = 0; i < layers; ++i)
+    types.emplace_back(facts.has_tensor(fmt::format("blk.{}.indexer.q_proj.weight", i)) ? "minimax_m3_sparse"
+                                                                                        : "full_attention");
+  config.set("layer_types", types);
+  set_gguf_mlp_types(facts, config);
+  constexpr std::pair<const char*, const char*> index[] = {
+      {"attention.indexer.head_count", "index_n_heads"},
+      {"attention.indexer.key_length", "index_head_dim"},
+      {"attention.indexer.block_size", "index_block_size"},
+      {"attention.indexer.top_k", "index_topk_blocks"},
+      {"attention.indexer.local_blocks", "index_local_blocks"}};
+  for (const auto& [gguf, hf] : index)
+    if (const auto value = facts.integer(gguf, 0, 1 << 20)) config.set(hf, *value);
+  for (const auto& [name, tensor] : facts.file.tensors)
+    if (name.ends_with(".ffn_up_shexp.weight")) {
+      config.set("shared_intermediate_size", tensor.shape[0]);
+      break;
+    }
+}
+
 void complete_afmoe(const GgufFacts& facts, ConfigDraft& config) {
   complete_plain(facts, config);
   // The format has no keys for these: llama.cpp's graph has them fixed.
@@ -154,6 +190,8 @@ std::span<const GgufArch> gguf_experts_otherwise() {
       {"granitemoe", "granitemoe", "GraniteMoeForCausalLM", local_keys(), granitemoe_names(),
        complete_granitemoe},
       {"minimax-m2", "minimax_m2", "MiniMaxM2ForCausalLM", local_keys(), minimax_names(), complete_minimax},
+      {"minimax-m3", "minimax_m3", "MiniMaxM3SparseForConditionalGeneration", local_keys(),
+       minimax_m3_names(), complete_minimax_m3},
       {"hunyuan-moe", "hunyuan_v1_moe", "HunYuanMoEV1ForCausalLM", hunyuan_keys(), hunyuan_names(),
        complete_plain},
       {"afmoe", "afmoe", "AfmoeForCausalLM", afmoe_keys(), afmoe_names(), complete_afmoe}};

@@ -1,4 +1,5 @@
-// gemma3 (text). Every norm weight holds the +1 that the model adds, so it is taken off again.
+// gemma3 (text), gemma-embedding. Every norm weight holds the +1 that the model adds, so it is taken off
+// again.
 
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -44,12 +45,19 @@ void complete(const GgufFacts& facts, ConfigDraft& config) {
     config.set("final_logit_softcapping", *cap);
 }
 
+/// EmbeddingGemma: the same graph, its tokens seen both ways.
+void complete_embedding(const GgufFacts& facts, ConfigDraft& config) {
+  complete(facts, config);
+  config.set("use_bidirectional_attention", true);
+}
+
 }  // namespace
 
-const GgufArch& gguf_gemma3() {
-  static const GgufArch arch{"gemma3", "gemma3_text", "Gemma3ForCausalLM", gguf_decoder_keys(),
-                             kNames,   complete};
-  return arch;
+std::span<const GgufArch> gguf_gemma3s() {
+  static const GgufArch archs[] = {
+      {"gemma3", "gemma3_text", "Gemma3ForCausalLM", gguf_decoder_keys(), kNames, complete},
+      {"gemma-embedding", "gemma3_text", "Gemma3TextModel", gguf_decoder_keys(), kNames, complete_embedding}};
+  return archs;
 }
 
 }  // namespace mlxcel

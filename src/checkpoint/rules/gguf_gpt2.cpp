@@ -31,7 +31,9 @@ constexpr GgufName kNames[] = {
     {"blk.#.ffn_down.*", "model.h.#.mlp.c_proj.*"},
 };
 
-void complete(const GgufFacts&, ConfigDraft& config) {
+void complete(const GgufFacts& facts, ConfigDraft& config) {
+  // The converter writes four times the width, whatever the matrices are.
+  if (const auto width = facts.rows("blk.0.ffn_up.weight")) config.set("n_inner", *width);
   config.set("n_ctx", config.integer("n_positions"));
   config.set("activation_function", "gelu_new");
 }

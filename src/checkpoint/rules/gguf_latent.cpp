@@ -1,4 +1,4 @@
-// deepseek2: the latent attention of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
+// Latent attention. deepseek2: that of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
 // correction) and Youtu (no experts); mistral4, whose queries grow with their position; kimi-linear, where
 // most layers are delta layers. Newer files hold kv_b as its two banks, which are what the parts ask for.
 #include "base/error.h"
@@ -28,34 +28,47 @@ constexpr GgufKey kKeys[] = {
 };
 
 std::span<const GgufName> names() {
-  static const auto rows = gguf_llama_names({
-      {"blk.#.nextn.*", "model.layers.#.nextn.*"},
-      {"blk.#.attn_q_a.*", "model.layers.#.self_attn.q_a_proj.*"},
-      {"blk.#.attn_q_a_norm.weight", "model.layers.#.self_attn.q_a_layernorm.weight"},
-      {"blk.#.attn_q_b.weight", "model.layers.#.self_attn.q_b_proj.weight"},
-      {"blk.#.attn_kv_a_mqa.*", "model.layers.#.self_attn.kv_a_proj_with_mqa.*"},
-      {"blk.#.attn_kv_a_norm.weight", "model.layers.#.self_attn.kv_a_layernorm.weight"},
-      {"blk.#.attn_kv_b.weight", "model.layers.#.self_attn.kv_b_proj.weight"},
-      {"blk.#.attn_k_b.weight", "model.layers.#.self_attn.embed_q.weight"},
-      {"blk.#.attn_v_b.weight", "model.layers.#.self_attn.unembed_out.weight"},
-      {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
-      {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.gate.e_score_correction_bias"},
-      {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-      {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-      {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
-      {"blk.#.ffn_gate_shexp.weight", "model.layers.#.mlp.shared_experts.gate_proj.weight"},
-      {"blk.#.ffn_up_shexp.weight", "model.layers.#.mlp.shared_experts.up_proj.weight"},
-      {"blk.#.ffn_down_shexp.weight", "model.layers.#.mlp.shared_experts.down_proj.weight"},
-  });
+  static const auto rows =
+      gguf_llama_names(std::vector<GgufName>{
+                           {"blk.#.nextn.*", "model.layers.#.nextn.*"},
+                           {"blk.#.attn_q_a.*", "model.layers.#.self_attn.q_a_proj.*"},
+                           {"blk.#.attn_q_a_norm.weight", "model.layers.#.self_attn.q_a_layernorm.weight"},
+                           {"blk.#.attn_q_b.weight", "model.layers.#.self_attn.q_b_proj.weight"},
+                           {"blk.#.attn_kv_a_mqa.*", "model.layers.#.self_attn.kv_a_proj_with_mqa.*"},
+                           {"blk.#.attn_kv_a_norm.weight", "model.layers.#.self_attn.kv_a_layernorm.weight"},
+                           {"blk.#.attn_kv_b.weight", "model.layers.#.self_attn.kv_b_proj.weight"},
+                           {"blk.#.attn_k_b.weight", "model.layers.#.self_attn.embed_q.weight"},
+                           {"blk.#.attn_v_b.weight", "model.layers.#.self_attn.unembed_out.weight"},
+                           {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
+                           {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.gate.e_score_correction_bias"},
+                       } +
+                       gguf_unit("_exps", "model.layers.#.mlp.switch_mlp") +
+                       gguf_unit("_shexp", "model.layers.#.mlp.shared_experts"));
+  return rows;
+}
+
+/// With the small heads that choose keys.
+std::span<const GgufName> chosen_names() {
+  static const auto rows =
+      std::vector<GgufName>{
+          {"blk.#.indexer.k_norm.*", "model.layers.#.self_attn.indexer.k_norm.*"},
+          {"blk.#.indexer.proj.weight", "model.layers.#.self_attn.indexer.weights_proj.weight"},
+          {"blk.#.indexer.attn_k.weight", "model.layers.#.self_attn.indexer.wk.weight"},
+          {"blk.#.indexer.attn_q_b.weight", "model.layers.#.self_attn.indexer.wq_b.weight"}} +
+      names();
   return rows;
 }
 
 std::span<const GgufName> mistral4_names() {
-  static const auto rows = [] {
-    std::vector<GgufName> all{{"blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj"}};
-    all.insert(all.end(), names().begin(), names().end());
-    return all;
-  }();
+  static const auto rows =
+      std::vector<GgufName>{{"blk.#.ffn_gate_up_exps.weight", "model.layers.#.mlp.experts.gate_up_proj"}} +
+      names();
+  return rows;
+}
+
+std::span<const GgufName> minicpm3_names() {
+  static const auto rows =
+      std::vector<GgufName>{{"rope_factors_long.weight", ""}, {"rope_factors_short.weight", ""}} + names();
   return rows;
 }
 
@@ -79,21 +92,19 @@ constexpr GgufKey kKimiKeys[] = {
 };
 
 std::span<const GgufName> kimi_names() {
-  static const auto rows = [] {
-    std::vector<GgufName> all{{"blk.#.ssm_conv1d_q.weight", "model.layers.#.self_attn.q_conv1d.weight"},
-                              {"blk.#.ssm_conv1d_k.weight", "model.layers.#.self_attn.k_conv1d.weight"},
-                              {"blk.#.ssm_conv1d_v.weight", "model.layers.#.self_attn.v_conv1d.weight"},
-                              {"blk.#.ssm_f_a.weight", "model.layers.#.self_attn.f_a_proj.weight"},
-                              {"blk.#.ssm_f_b.weight", "model.layers.#.self_attn.f_b_proj.weight"},
-                              {"blk.#.ssm_g_a.weight", "model.layers.#.self_attn.g_a_proj.weight"},
-                              {"blk.#.ssm_g_b.weight", "model.layers.#.self_attn.g_b_proj.weight"},
-                              {"blk.#.ssm_beta.weight", "model.layers.#.self_attn.b_proj.weight"},
-                              {"blk.#.ssm_norm.weight", "model.layers.#.self_attn.o_norm.weight"},
-                              {"blk.#.ssm_dt.bias", "model.layers.#.self_attn.dt_bias"},
-                              {"blk.#.ssm_a", "model.layers.#.self_attn.A_log", GgufChange::log_negated}};
-    all.insert(all.end(), names().begin(), names().end());
-    return all;
-  }();
+  static const auto rows =
+      std::vector<GgufName>{{"blk.#.ssm_conv1d_q.weight", "model.layers.#.self_attn.q_conv1d.weight"},
+                            {"blk.#.ssm_conv1d_k.weight", "model.layers.#.self_attn.k_conv1d.weight"},
+                            {"blk.#.ssm_conv1d_v.weight", "model.layers.#.self_attn.v_conv1d.weight"},
+                            {"blk.#.ssm_f_a.weight", "model.layers.#.self_attn.f_a_proj.weight"},
+                            {"blk.#.ssm_f_b.weight", "model.layers.#.self_attn.f_b_proj.weight"},
+                            {"blk.#.ssm_g_a.weight", "model.layers.#.self_attn.g_a_proj.weight"},
+                            {"blk.#.ssm_g_b.weight", "model.layers.#.self_attn.g_b_proj.weight"},
+                            {"blk.#.ssm_beta.weight", "model.layers.#.self_attn.b_proj.weight"},
+                            {"blk.#.ssm_norm.weight", "model.layers.#.self_attn.o_norm.weight"},
+                            {"blk.#.ssm_dt.bias", "model.layers.#.self_attn.dt_bias"},
+                            {"blk.#.ssm_a", "model.layers.#.self_attn.A_log", GgufChange::log_negated}} +
+      names();
   return rows;
 }
 
@@ -171,6 +182,70 @@ void complete_deepseek2(const GgufFacts& facts, ConfigDraft& config) {
   config.set("n_routed_experts", experts);
   complete_gguf_experts(facts, config);
   set_groups(facts, config, experts, corrected);
+  set_gguf_mlp_types(facts, config);
+}
+
+/// DeepSeek-V3.2 and GLM-5: sigmoid experts, keys chosen by an indexer.
+void complete_chosen(const GgufFacts& facts, ConfigDraft& config) {
+  complete_attention(facts, config);
+  set_scaling(facts, config);
+  const auto experts = facts.integer("expert_count", 1, 1 << 16);
+  constexpr std::pair<const char*, const char*> index[] = {{"attention.indexer.head_count", "index_n_heads"},
+                                                           {"attention.indexer.key_length", "index_head_dim"},
+                                                           {"attention.indexer.top_k", "index_topk"}};
+  for (const auto& [gguf, hf] : index) {
+    const auto value = facts.integer(gguf, 1, 1 << 20);
+    if (!value || !experts)
+      fail(ErrorKind::bad_checkpoint, "{}: GGUF keys {}{} and expert_count: expected both",
+           facts.file.first.string(), facts.prefix, gguf);
+    config.set(hf, *value);
+  }
+  config.set("n_routed_experts", *experts);
+  complete_gguf_experts(facts, config);
+  set_groups(facts, config, *experts, true);
+  set_gguf_mlp_types(facts, config);
+}
+
+void complete_glm_chosen(const GgufFacts& facts, ConfigDraft& config) {
+  complete_chosen(facts, config);
+  if (!facts.integer("expert_group_count", 0, 1 << 16)) {
+    config.set("n_group", 1);
+    config.set("topk_group", 1);
+  }
+  const auto blocks = facts.integer("block_count", 1, 4096).value_or(0);
+  const auto own = facts.flags("attention.indexer.types", blocks);
+  std::vector<std::string> types;
+  for (int64_t i = 0; i < config.integer("num_hidden_layers"); ++i)
+    types.emplace_back(own.empty() || own[static_cast<size_t>(i)] ? "full" : "shared");
+  config.set("indexer_types", types);
+}
+
+/// The format has no keys for MiniCPM's scales: llama.cpp's graph has the published ones.
+void complete_minicpm3(const GgufFacts& facts, ConfigDraft& config) {
+  const auto key = facts.integer("attention.key_length", 1, 1 << 16);
+  const auto rotated = config.integer("qk_rope_head_dim"), heads = config.integer("num_attention_heads");
+  const auto shared = facts.file.tensors.find("blk.0.attn_kv_b.weight");
+  if (!key || *key <= rotated || heads < 1 || shared == facts.file.tensors.end() ||
+      shared->second.shape[0] <= heads * (*key - rotated))
+    fail(ErrorKind::bad_checkpoint,
+         "{}: GGUF key {}attention.key_length: expected more than the rotated {}, and blk.0.attn_kv_b.weight "
+         "with rows for {} heads",
+         facts.file.first.string(), facts.prefix, rotated, heads);
+  config.set("qk_nope_head_dim", *key - rotated);
+  config.set("v_head_dim", shared->second.shape[0] / heads - (*key - rotated));
+  config.set("hidden_act", "silu");
+  config.set("scale_emb", 12);
+  config.set("scale_depth", 1.4);
+  config.set("dim_model_base", 256);
+  if (!facts.has_tensor("rope_factors_long.weight")) return;
+  ConfigDraft scaling;
+  scaling.set("rope_type", "longrope");
+  scaling.set("short_factor", gguf_divisors(facts, "rope_factors_short.weight", rotated / 2));
+  scaling.set("long_factor", gguf_divisors(facts, "rope_factors_long.weight", rotated / 2));
+  scaling.set("original_max_position_embeddings",
+              facts.integer("rope.scaling.original_context_length", 1, int64_t{1} << 30)
+                  .value_or(config.integer("max_position_embeddings")));
+  config.set("rope_scaling", scaling);
 }
 
 void complete_mistral4(const GgufFacts& facts, ConfigDraft& config) {
@@ -218,6 +293,9 @@ void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
 std::span<const GgufArch> gguf_latent() {
   static const GgufArch archs[] = {
       {"deepseek2", "deepseek_v3", "DeepseekV3ForCausalLM", kKeys, names(), complete_deepseek2},
+      {"deepseek32", "deepseek_v32", "DeepseekV32ForCausalLM", kKeys, chosen_names(), complete_chosen},
+      {"glm-dsa", "glm_moe_dsa", "GlmMoeDsaForCausalLM", kKeys, chosen_names(), complete_glm_chosen},
+      {"minicpm3", "minicpm3", "MiniCPM3ForCausalLM", kKeys, minicpm3_names(), complete_minicpm3},
       {"mistral4", "mistral4", "Mistral4ForCausalLM", kKeys, mistral4_names(), complete_mistral4},
       {"kimi-linear", "kimi_linear", "KimiLinearForCausalLM", kKimiKeys, kimi_names(), complete_kimi}};
   return archs;

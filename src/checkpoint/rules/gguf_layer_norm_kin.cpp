@@ -93,7 +93,11 @@ void complete_starcoder(const GgufFacts& facts, ConfigDraft& config) {
     if (config.contains(common)) config.set(own, config.integer(common));
   require_gguf_number(facts, config, kEps, "layer_norm_epsilon");
   config.set("activation_function", "gelu_pytorch_tanh");
-  const bool one = !config.contains("num_key_value_heads") || config.integer("num_key_value_heads") == 1;
+  // The converter writes StarCoder's own numbers, whatever the matrices are.
+  if (const auto width = facts.rows("blk.0.ffn_up.weight")) config.set("n_inner", *width);
+  const auto heads = config.integer("n_head"), hidden = config.integer("n_embd");
+  const auto rows = facts.rows("blk.0.attn_qkv.weight");
+  const bool one = !rows || heads < 2 || *rows == hidden + 2 * (hidden / heads);
   config.set("multi_query", one);
   config.set("num_key_value_heads", one ? int64_t{1} : config.integer("num_attention_heads"));
 }

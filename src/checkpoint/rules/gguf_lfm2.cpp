@@ -21,31 +21,31 @@ constexpr GgufKey kKeys[] = {
     {"shortconv.l_cache", "conv_L_cache", Kind::integer, true},
 };
 
-constexpr GgufName kNames[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"token_embd_norm.weight", "model.embedding_norm.weight"},
-    {"output_norm.weight", "model.embedding_norm.weight"},
-    {"output.weight", "lm_head.weight"},
-    {"blk.#.attn_norm.weight", "model.layers.#.operator_norm.weight"},
-    {"blk.#.ffn_norm.weight", "model.layers.#.ffn_norm.weight"},
-    {"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.q_layernorm.weight"},
-    {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.k_layernorm.weight"},
-    {"blk.#.attn_q.weight", "model.layers.#.self_attn.q_proj.weight"},
-    {"blk.#.attn_k.weight", "model.layers.#.self_attn.k_proj.weight"},
-    {"blk.#.attn_v.weight", "model.layers.#.self_attn.v_proj.weight"},
-    {"blk.#.attn_output.weight", "model.layers.#.self_attn.out_proj.weight"},
-    {"blk.#.shortconv.in_proj.*", "model.layers.#.conv.in_proj.*"},
-    {"blk.#.shortconv.out_proj.*", "model.layers.#.conv.out_proj.*"},
-    {"blk.#.shortconv.conv.*", "model.layers.#.conv.conv.*"},
-    {"blk.#.ffn_gate.weight", "model.layers.#.feed_forward.w1.weight"},
-    {"blk.#.ffn_down.weight", "model.layers.#.feed_forward.w2.weight"},
-    {"blk.#.ffn_up.weight", "model.layers.#.feed_forward.w3.weight"},
-    {"blk.#.ffn_gate_inp.weight", "model.layers.#.feed_forward.gate.weight"},
-    {"blk.#.exp_probs_b.bias", "model.layers.#.feed_forward.expert_bias"},
-    {"blk.#.ffn_gate_exps.weight", "model.layers.#.feed_forward.switch_mlp.gate_proj.weight"},
-    {"blk.#.ffn_down_exps.weight", "model.layers.#.feed_forward.switch_mlp.down_proj.weight"},
-    {"blk.#.ffn_up_exps.weight", "model.layers.#.feed_forward.switch_mlp.up_proj.weight"},
-};
+std::span<const GgufName> names() {
+  static const auto rows =
+      std::vector<GgufName>{
+          {"token_embd.weight", "model.embed_tokens.weight"},
+          {"token_embd_norm.weight", "model.embedding_norm.weight"},
+          {"output_norm.weight", "model.embedding_norm.weight"},
+          {"output.weight", "lm_head.weight"},
+          {"blk.#.attn_norm.weight", "model.layers.#.operator_norm.weight"},
+          {"blk.#.ffn_norm.weight", "model.layers.#.ffn_norm.weight"},
+          {"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.q_layernorm.weight"},
+          {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.k_layernorm.weight"},
+          {"blk.#.attn_q.weight", "model.layers.#.self_attn.q_proj.weight"},
+          {"blk.#.attn_k.weight", "model.layers.#.self_attn.k_proj.weight"},
+          {"blk.#.attn_v.weight", "model.layers.#.self_attn.v_proj.weight"},
+          {"blk.#.attn_output.weight", "model.layers.#.self_attn.out_proj.weight"},
+          {"blk.#.shortconv.in_proj.*", "model.layers.#.conv.in_proj.*"},
+          {"blk.#.shortconv.out_proj.*", "model.layers.#.conv.out_proj.*"},
+          {"blk.#.shortconv.conv.*", "model.layers.#.conv.conv.*"},
+          {"blk.#.ffn_gate_inp.weight", "model.layers.#.feed_forward.gate.weight"},
+          {"blk.#.exp_probs_b.bias", "model.layers.#.feed_forward.expert_bias"},
+      } +
+      gguf_unit("", "model.layers.#.feed_forward", {"w1", "w3", "w2"}) +
+      gguf_unit("_exps", "model.layers.#.feed_forward.switch_mlp");
+  return rows;
+}
 
 void complete(const GgufFacts& facts, ConfigDraft& config) {
   const auto layers = config.integer("num_hidden_layers");
@@ -87,8 +87,8 @@ void complete_sparse(const GgufFacts& facts, ConfigDraft& config) {
 
 std::span<const GgufArch> gguf_lfm2s() {
   static const GgufArch archs[] = {
-      {"lfm2", "lfm2", "Lfm2ForCausalLM", kKeys, kNames, complete},
-      {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", kKeys, kNames, complete_sparse}};
+      {"lfm2", "lfm2", "Lfm2ForCausalLM", kKeys, names(), complete},
+      {"lfm2moe", "lfm2_moe", "Lfm2MoeForCausalLM", kKeys, names(), complete_sparse}};
   return archs;
 }
 

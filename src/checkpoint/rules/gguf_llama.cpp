@@ -1,4 +1,5 @@
-// llama: Llama, Mistral, SmolLM, Mixtral. q and k rows are stored for adjacent-pair rotation.
+// llama: Llama, Mistral, SmolLM, Mixtral; llama-embed, which sees both ways. q and k rows are stored for
+// adjacent-pair rotation.
 
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
@@ -7,32 +8,18 @@ namespace mlxcel {
 
 namespace {
 
-constexpr GgufName kNames[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-    {"rope_freqs.weight", ""},
-    {"blk.#.attn_rot_embd", ""},
-    {"blk.#.attn_norm.weight", "model.layers.#.input_layernorm.weight"},
-    {"blk.#.attn_q.weight", "model.layers.#.self_attn.q_proj.weight", GgufChange::unpermute_q},
-    {"blk.#.attn_q.bias", "model.layers.#.self_attn.q_proj.bias", GgufChange::unpermute_q},
-    {"blk.#.attn_k.weight", "model.layers.#.self_attn.k_proj.weight", GgufChange::unpermute_k},
-    {"blk.#.attn_k.bias", "model.layers.#.self_attn.k_proj.bias", GgufChange::unpermute_k},
-    {"blk.#.attn_v.*", "model.layers.#.self_attn.v_proj.*"},
-    {"blk.#.attn_output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"blk.#.ffn_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
-    {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.gate.weight"},
-    {"blk.#.ffn_gate_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.gate_proj.weight"},
-    {"blk.#.ffn_up_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.up_proj.weight"},
-    {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.down_proj.weight"},
-    // Experts one by one, as early converters left them.
-    {"blk.#.ffn_gate.#.weight", "model.layers.#.block_sparse_moe.experts.#.w1.weight"},
-    {"blk.#.ffn_down.#.weight", "model.layers.#.block_sparse_moe.experts.#.w2.weight"},
-    {"blk.#.ffn_up.#.weight", "model.layers.#.block_sparse_moe.experts.#.w3.weight"},
-    {"blk.#.ffn_gate.*", "model.layers.#.mlp.gate_proj.*"},
-    {"blk.#.ffn_up.*", "model.layers.#.mlp.up_proj.*"},
-    {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
-};
+std::span<const GgufName> names() {
+  static const auto rows = gguf_llama_names(
+      std::vector<GgufName>{
+          {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.gate.weight"},
+          // Experts one by one, as early converters left them.
+          {"blk.#.ffn_gate.#.weight", "model.layers.#.block_sparse_moe.experts.#.w1.weight"},
+          {"blk.#.ffn_down.#.weight", "model.layers.#.block_sparse_moe.experts.#.w2.weight"},
+          {"blk.#.ffn_up.#.weight", "model.layers.#.block_sparse_moe.experts.#.w3.weight"}} +
+          gguf_unit("_exps", "model.layers.#.block_sparse_moe.switch_mlp"),
+      true);
+  return rows;
+}
 
 void complete(const GgufFacts& facts, ConfigDraft& config) {
   if (const auto experts = facts.integer("expert_count", 0, 1 << 16).value_or(0); experts > 0) {
@@ -49,9 +36,11 @@ void complete(const GgufFacts& facts, ConfigDraft& config) {
 
 }  // namespace
 
-const GgufArch& gguf_llama() {
-  static const GgufArch arch{"llama", "llama", "LlamaForCausalLM", gguf_decoder_keys(), kNames, complete};
-  return arch;
+std::span<const GgufArch> gguf_llamas() {
+  static const GgufArch archs[] = {
+      {"llama", "llama", "LlamaForCausalLM", gguf_decoder_keys(), names(), complete},
+      {"llama-embed", "llama_bidirec", "LlamaBidirectionalModel", gguf_decoder_keys(), names(), complete}};
+  return archs;
 }
 
 }  // namespace mlxcel

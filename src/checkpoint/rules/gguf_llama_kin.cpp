@@ -131,7 +131,10 @@ void complete_ernie(const GgufFacts& facts, ConfigDraft& config) {
 void complete_exaone(const GgufFacts& facts, ConfigDraft& config) {
   complete_llama(facts, config);
   config.set("num_layers", config.integer("num_hidden_layers"));
-  require_gguf_number(facts, config, "attention.layer_norm_rms_epsilon", "layer_norm_epsilon");
+  const bool newer = facts.number("attention.layer_norm_epsilon").has_value();  // an RMS norm's all the same
+  require_gguf_number(facts, config,
+                      newer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+                      "layer_norm_epsilon");
   config.set("activation_function", "silu");
 }
 

@@ -1,4 +1,6 @@
 // phi3, phimoe, phi2, glm4, chatglm: gate and up (phi3 also q, k and v) stay in one matrix, as published.
+#include <algorithm>
+
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -17,23 +19,18 @@ std::span<const GgufName> phi3_names() {
 
 std::span<const GgufName> phimoe_names() {
   static const auto names = gguf_llama_names(
-      {{"rope_factors_long.weight", ""},
-       {"rope_factors_short.weight", ""},
-       {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.gate.weight"},
-       {"blk.#.ffn_gate_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.gate_proj.weight"},
-       {"blk.#.ffn_up_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.up_proj.weight"},
-       {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.down_proj.weight"}});
+      std::vector<GgufName>{{"rope_factors_long.weight", ""},
+                            {"rope_factors_short.weight", ""},
+                            {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.gate.weight"}} +
+      gguf_unit("_exps", "model.layers.#.block_sparse_moe.switch_mlp"));
   return names;
 }
 
 std::span<const GgufKey> phimoe_keys() {
-  static const auto keys = [] {
-    std::vector<GgufKey> own{{"expert_count", "num_local_experts", GgufKey::Kind::integer, true},
-                             {"expert_used_count", "num_experts_per_tok", GgufKey::Kind::integer, true}};
-    const auto shared = gguf_decoder_keys();
-    own.insert(own.end(), shared.begin(), shared.end());
-    return own;
-  }();
+  static const auto keys =
+      std::vector<GgufKey>{{"expert_count", "num_local_experts", GgufKey::Kind::integer, true},
+                           {"expert_used_count", "num_experts_per_tok", GgufKey::Kind::integer, true}} +
+      gguf_decoder_keys();
   return keys;
 }
 
@@ -99,6 +96,10 @@ void complete_phi2(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_rope(facts, config);
   require_gguf_number(facts, config, "attention.layer_norm_epsilon", "layer_norm_eps");
   config.set("hidden_act", "gelu_new");
+  // The file's numbers are those of Phi-2 itself, whatever the matrices are.
+  if (const auto width = facts.rows("blk.0.ffn_up.weight")) config.set("intermediate_size", *width);
+  if (const auto keys = facts.rows("blk.0.attn_k.weight"))
+    config.set("num_key_value_heads", *keys / std::max<int64_t>(1, config.integer("head_dim")));
   if (!config.contains("partial_rotary_factor")) config.set("partial_rotary_factor", 1.0);
 }
 

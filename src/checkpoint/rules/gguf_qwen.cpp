@@ -6,28 +6,12 @@ namespace mlxcel {
 
 namespace {
 
-constexpr GgufName kNames[] = {
-    {"token_embd.weight", "model.embed_tokens.weight"},
-    {"output_norm.weight", "model.norm.weight"},
-    {"output.weight", "lm_head.weight"},
-    {"output.bias", "lm_head.bias"},
-    {"rope_freqs.weight", ""},
-    {"blk.#.attn_norm.weight", "model.layers.#.input_layernorm.weight"},
-    {"blk.#.attn_q_norm.weight", "model.layers.#.self_attn.q_norm.weight"},
-    {"blk.#.attn_k_norm.weight", "model.layers.#.self_attn.k_norm.weight"},
-    {"blk.#.attn_q.*", "model.layers.#.self_attn.q_proj.*"},
-    {"blk.#.attn_k.*", "model.layers.#.self_attn.k_proj.*"},
-    {"blk.#.attn_v.*", "model.layers.#.self_attn.v_proj.*"},
-    {"blk.#.attn_output.*", "model.layers.#.self_attn.o_proj.*"},
-    {"blk.#.ffn_norm.weight", "model.layers.#.post_attention_layernorm.weight"},
-    {"blk.#.ffn_gate.*", "model.layers.#.mlp.gate_proj.*"},
-    {"blk.#.ffn_up.*", "model.layers.#.mlp.up_proj.*"},
-    {"blk.#.ffn_down.*", "model.layers.#.mlp.down_proj.*"},
-    {"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"},
-    {"blk.#.ffn_gate_exps.weight", "model.layers.#.mlp.switch_mlp.gate_proj.weight"},
-    {"blk.#.ffn_up_exps.weight", "model.layers.#.mlp.switch_mlp.up_proj.weight"},
-    {"blk.#.ffn_down_exps.weight", "model.layers.#.mlp.switch_mlp.down_proj.weight"},
-};
+std::span<const GgufName> names() {
+  static const auto rows = gguf_llama_names(
+      std::vector<GgufName>{{"blk.#.ffn_gate_inp.weight", "model.layers.#.mlp.gate.weight"}} +
+      gguf_unit("_exps", "model.layers.#.mlp.switch_mlp"));
+  return rows;
+}
 
 void complete_qwen2(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_rope(facts, config);
@@ -55,11 +39,8 @@ constexpr GgufKey kExpertKeys[] = {
 };
 
 std::span<const GgufKey> moe_keys() {
-  static const std::vector<GgufKey> keys = [] {
-    std::vector<GgufKey> out(gguf_decoder_keys().begin(), gguf_decoder_keys().end());
-    out.insert(out.end(), std::begin(kExpertKeys), std::end(kExpertKeys));
-    return out;
-  }();
+  static const auto keys =
+      std::vector<GgufKey>(std::begin(kExpertKeys), std::end(kExpertKeys)) + gguf_decoder_keys();
   return keys;
 }
 
@@ -67,25 +48,25 @@ std::span<const GgufKey> moe_keys() {
 
 const GgufArch& gguf_qwen2() {
   static const GgufArch arch{"qwen2", "qwen2",       "Qwen2ForCausalLM", gguf_decoder_keys(),
-                             kNames,  complete_qwen2};
+                             names(), complete_qwen2};
   return arch;
 }
 
 const GgufArch& gguf_qwen3() {
   static const GgufArch arch{"qwen3", "qwen3",       "Qwen3ForCausalLM", gguf_decoder_keys(),
-                             kNames,  complete_qwen3};
+                             names(), complete_qwen3};
   return arch;
 }
 
 const GgufArch& gguf_qwen3vlmoe() {
   static const GgufArch arch{"qwen3vlmoe", "qwen3_vl_moe", "Qwen3VLMoeForConditionalGeneration",
-                             moe_keys(),   kNames,         complete_qwen3moe};
+                             moe_keys(),   names(),        complete_qwen3moe};
   return arch;
 }
 
 const GgufArch& gguf_qwen3moe() {
   static const GgufArch arch{"qwen3moe", "qwen3_moe", "Qwen3MoeForCausalLM",
-                             moe_keys(), kNames,      complete_qwen3moe};
+                             moe_keys(), names(),     complete_qwen3moe};
   return arch;
 }
 

@@ -116,91 +116,72 @@ constexpr GgufName kMambaRows[] = {
     {"blk.#.ssm_out.*", "model.layers.#.mamba.out_proj.*"},
 };
 
-std::vector<GgufName> followed_by(std::vector<GgufName> own, std::span<const GgufName> rows) {
-  own.insert(own.end(), rows.begin(), rows.end());
-  return own;
-}
-
 std::span<const GgufName> mamba_names() {
-  static const auto names = followed_by({{"token_embd.weight", "backbone.embeddings.weight"},
-                                         {"output_norm.weight", "backbone.norm_f.weight"},
-                                         {"output.weight", "lm_head.weight"},
-                                         {"blk.#.ssm_dt.bias", "backbone.layers.#.mixer.dt_proj.bias"},
-                                         {"blk.#.attn_norm.weight", "backbone.layers.#.norm.weight"}},
-                                        kMixerRows);
+  static const auto names =
+      std::vector<GgufName>{{"token_embd.weight", "backbone.embeddings.weight"},
+                            {"output_norm.weight", "backbone.norm_f.weight"},
+                            {"output.weight", "lm_head.weight"},
+                            {"blk.#.ssm_dt.bias", "backbone.layers.#.mixer.dt_proj.bias"},
+                            {"blk.#.attn_norm.weight", "backbone.layers.#.norm.weight"}} +
+      kMixerRows;
   return names;
 }
 
 std::span<const GgufName> jamba_names() {
   static const auto names = gguf_llama_names(
-      followed_by({{"output_norm.weight", "model.final_layernorm.weight"},
-                   {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_proj.bias"},
-                   {"blk.#.ffn_norm.weight", "model.layers.#.pre_ff_layernorm.weight"},
-                   {"blk.#.ffn_gate_inp.weight", "model.layers.#.feed_forward.router.weight"},
-                   {"blk.#.ffn_gate_exps.weight", "model.layers.#.feed_forward.switch_mlp.gate_proj.weight"},
-                   {"blk.#.ffn_up_exps.weight", "model.layers.#.feed_forward.switch_mlp.up_proj.weight"},
-                   {"blk.#.ffn_down_exps.weight", "model.layers.#.feed_forward.switch_mlp.down_proj.weight"},
-                   {"blk.#.ffn_gate.weight", "model.layers.#.feed_forward.gate_proj.weight"},
-                   {"blk.#.ffn_up.weight", "model.layers.#.feed_forward.up_proj.weight"},
-                   {"blk.#.ffn_down.weight", "model.layers.#.feed_forward.down_proj.weight"}},
-                  kMambaRows));
+      std::vector<GgufName>{{"output_norm.weight", "model.final_layernorm.weight"},
+                            {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_proj.bias"},
+                            {"blk.#.ffn_norm.weight", "model.layers.#.pre_ff_layernorm.weight"},
+                            {"blk.#.ffn_gate_inp.weight", "model.layers.#.feed_forward.router.weight"}} +
+      kMambaRows + gguf_unit("_exps", "model.layers.#.feed_forward.switch_mlp") +
+      gguf_unit("", "model.layers.#.feed_forward"));
   return names;
 }
 
 std::span<const GgufName> falcon_h1_names() {
-  static const auto names =
-      gguf_llama_names(followed_by({{"output_norm.weight", "model.final_layernorm.weight"},
-                                    {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_bias"},
-                                    {"blk.#.ffn_norm", "model.layers.#.pre_ff_layernorm.weight"},
-                                    {"blk.#.ffn_norm.weight", "model.layers.#.pre_ff_layernorm.weight"},
-                                    {"blk.#.ffn_gate.*", "model.layers.#.feed_forward.gate_proj.*"},
-                                    {"blk.#.ffn_up.*", "model.layers.#.feed_forward.up_proj.*"},
-                                    {"blk.#.ffn_down.*", "model.layers.#.feed_forward.down_proj.*"}},
-                                   kMambaRows));
+  static const auto names = gguf_llama_names(
+      std::vector<GgufName>{{"output_norm.weight", "model.final_layernorm.weight"},
+                            {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_bias"},
+                            {"blk.#.ffn_norm", "model.layers.#.pre_ff_layernorm.weight"},
+                            {"blk.#.ffn_norm.weight", "model.layers.#.pre_ff_layernorm.weight"}} +
+      kMambaRows + gguf_unit("", "model.layers.#.feed_forward"));
   return names;
 }
 
 std::span<const GgufName> granite_names() {
   static const auto names = gguf_llama_names(
-      followed_by(
-          {{"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_bias"},
-           {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.router.layer.weight"},
-           {"blk.#.ffn_gate_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.gate_proj.weight"},
-           {"blk.#.ffn_up_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.up_proj.weight"},
-           {"blk.#.ffn_down_exps.weight", "model.layers.#.block_sparse_moe.switch_mlp.down_proj.weight"},
-           {"blk.#.ffn_gate_shexp.weight", "model.layers.#.shared_mlp.gate_proj.weight"},
-           {"blk.#.ffn_up_shexp.weight", "model.layers.#.shared_mlp.up_proj.weight"},
-           {"blk.#.ffn_down_shexp.weight", "model.layers.#.shared_mlp.down_proj.weight"},
-           {"blk.#.ffn_gate.weight", "model.layers.#.shared_mlp.gate_proj.weight"},
-           {"blk.#.ffn_up.weight", "model.layers.#.shared_mlp.up_proj.weight"},
-           {"blk.#.ffn_down.weight", "model.layers.#.shared_mlp.down_proj.weight"}},
-          kMambaRows),
+      std::vector<GgufName>{
+          {"blk.#.ssm_dt.bias", "model.layers.#.mamba.dt_bias"},
+          {"blk.#.ffn_gate_inp.weight", "model.layers.#.block_sparse_moe.router.layer.weight"}} +
+          kMambaRows + gguf_unit("_exps", "model.layers.#.block_sparse_moe.switch_mlp") +
+          gguf_unit("_shexp", "model.layers.#.shared_mlp") + gguf_unit("", "model.layers.#.shared_mlp"),
       true);
   return names;
 }
 
 std::span<const GgufName> nemotron_names() {
   static const auto names =
-      followed_by({{"token_embd.weight", "backbone.embeddings.weight"},
-                   {"output_norm.weight", "backbone.norm_f.weight"},
-                   {"output.weight", "lm_head.weight"},
-                   {"blk.#.attn_norm.weight", "backbone.layers.#.norm.weight"},
-                   {"blk.#.ssm_dt.bias", "backbone.layers.#.mixer.dt_bias"},
-                   {"blk.#.attn_q.weight", "backbone.layers.#.mixer.q_proj.weight"},
-                   {"blk.#.attn_k.weight", "backbone.layers.#.mixer.k_proj.weight"},
-                   {"blk.#.attn_v.weight", "backbone.layers.#.mixer.v_proj.weight"},
-                   {"blk.#.attn_output.weight", "backbone.layers.#.mixer.o_proj.weight"},
-                   {"blk.#.ffn_up.*", "backbone.layers.#.mixer.up_proj.*"},
-                   {"blk.#.ffn_down.*", "backbone.layers.#.mixer.down_proj.*"},
-                   {"blk.#.ffn_gate_inp.weight", "backbone.layers.#.mixer.gate.weight"},
-                   {"blk.#.exp_probs_b.bias", "backbone.layers.#.mixer.gate.e_score_correction_bias"},
-                   {"blk.#.ffn_latent_down.*", "backbone.layers.#.mixer.fc1_latent_proj.*"},
-                   {"blk.#.ffn_latent_up.*", "backbone.layers.#.mixer.fc2_latent_proj.*"},
-                   {"blk.#.ffn_up_exps.weight", "backbone.layers.#.mixer.switch_mlp.up_proj.weight"},
-                   {"blk.#.ffn_down_exps.weight", "backbone.layers.#.mixer.switch_mlp.down_proj.weight"},
-                   {"blk.#.ffn_up_shexp.*", "backbone.layers.#.mixer.shared_experts.up_proj.*"},
-                   {"blk.#.ffn_down_shexp.*", "backbone.layers.#.mixer.shared_experts.down_proj.*"}},
-                  kMixerRows);
+      std::vector<GgufName>{
+          {"token_embd.weight", "backbone.embeddings.weight"},
+          {"output_norm.weight", "backbone.norm_f.weight"},
+          {"output.weight", "lm_head.weight"},
+          {"blk.#.attn_norm.weight", "backbone.layers.#.norm.weight"},
+          {"blk.#.ssm_dt.bias", "backbone.layers.#.mixer.dt_bias"},
+          {"blk.#.attn_q.weight", "backbone.layers.#.mixer.q_proj.weight"},
+          {"blk.#.attn_k.weight", "backbone.layers.#.mixer.k_proj.weight"},
+          {"blk.#.attn_v.weight", "backbone.layers.#.mixer.v_proj.weight"},
+          {"blk.#.attn_output.weight", "backbone.layers.#.mixer.o_proj.weight"},
+          {"blk.#.ffn_up.*", "backbone.layers.#.mixer.up_proj.*"},
+          {"blk.#.ffn_down.*", "backbone.layers.#.mixer.down_proj.*"},
+          {"blk.#.ffn_gate_inp.weight", "backbone.layers.#.mixer.gate.weight"},
+          {"blk.#.exp_probs_b.bias", "backbone.layers.#.mixer.gate.e_score_correction_bias"},
+          {"blk.#.ffn_latent_down.*", "backbone.layers.#.mixer.fc1_latent_proj.*"},
+          {"blk.#.ffn_latent_up.*", "backbone.layers.#.mixer.fc2_latent_proj.*"},
+          {"blk.#.ffn_up_exps.weight", "backbone.layers.#.mixer.switch_mlp.up_proj.weight"},
+          {"blk.#.ffn_down_exps.weight", "backbone.layers.#.mixer.switch_mlp.down_proj.weight"},
+          {"blk.#.ffn_up_shexp.*", "backbone.layers.#.mixer.shared_experts.up_proj.*"},
+          {"blk.#.ffn_down_shexp.*", "backbone.layers.#.mixer.shared_experts.down_proj.*"}} +
+      kMixerRows;
   return names;
 }
 
@@ -339,7 +320,10 @@ void complete_nemotron(const GgufFacts& facts, ConfigDraft& config) {
     kinds.push_back(scans[i] ? "mamba" : attends[i] ? "attention" : sparse[i] ? "moe" : "mlp");
   config.set("layers_block_type", kinds);
   const auto widths = facts.per_layer("feed_forward_length", config.integer("num_hidden_layers"), kMost, 0);
-  config.set("intermediate_size", std::max<int64_t>(1, *std::max_element(widths.begin(), widths.end())));
+  int64_t width = *std::max_element(widths.begin(), widths.end());
+  for (size_t i = 0; width == 0 && i < kinds.size(); ++i)  // some files say zero for every layer
+    if (kinds[i] == "mlp") width = facts.rows(fmt::format("blk.{}.ffn_up.weight", i)).value_or(0);
+  config.set("intermediate_size", std::max<int64_t>(1, width));
   config.set("mlp_hidden_act", "relu2");
   config.set("mamba_hidden_act", "silu");
   config.set("use_bias", any_layer_has(facts, config, "ssm_in.bias"));

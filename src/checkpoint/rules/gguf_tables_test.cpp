@@ -167,6 +167,7 @@ TEST_F(GgufTables, NemotronsLayersAreWhatTheirTensorsSay) {
   EXPECT_EQ(c.config.get<int>("mamba_head_dim"), 6);
   EXPECT_EQ(c.config.get<int>("intermediate_size"), 40);
   EXPECT_EQ(c.source->find("backbone.layers.0.mixer.D")->shape, Shape({2}));
+  EXPECT_EQ(open(file({0, 0, 0})).config.get<int>("intermediate_size"), 4);  // from the matrix
   refuse(file({0, 40}), ErrorKind::bad_checkpoint, {"nemotron_h.feed_forward_length", "expected 3 integers"});
 }
 
@@ -288,6 +289,78 @@ TEST_F(GgufTables, CommandsDensePrefixHasAWidthOfItsOwn) {
   EXPECT_EQ(c.config.get<std::vector<std::string>>("layer_types"),
             (std::vector<std::string>{"full_attention", "sliding_attention"}));
   refuse(file(false), ErrorKind::bad_checkpoint, {"cohere2moe.logit_scale"});
+}
+
+TEST_F(GgufTables, ListsOfTheMetadataAreTensors) {
+  const auto file = [](int count) {
+    Gguf f = file_of("apertus", 2);
+    std::string numbers = raw<uint32_t>(6) + raw<uint64_t>(static_cast<uint64_t>(count));
+    for (int i = 0; i < count; ++i) numbers += raw(0.5f + static_cast<float>(i));
+    f.integer("apertus.feed_forward_length", 16).pair("xielu.alpha_p", 9, numbers);
+    return f;
+  };
+  const Checkpoint c = open(file(2));
+  const std::string name = "model.layers.1.mlp.act_fn.alpha_p";
+  ASSERT_TRUE(c.source->find(name));
+  EXPECT_EQ(c.source->find(name)->shape, Shape({1}));
+  EXPECT_EQ(c.source->load(name).data.data<float>()[0], 1.5f);
+  EXPECT_FALSE(c.source->find("model.layers.2.mlp.act_fn.alpha_p"));
+  refuse(file(3), ErrorKind::bad_checkpoint, {"xielu.alpha_p", "each of 2 layers"});
+}
+
+TEST_F(GgufTables, HeadsMayDifferBetweenLayers) {
+  const auto file = [](const std::vector<uint32_t>& heads) {
+    Gguf f;
+    f.string("general.architecture", "openelm")
+        .integer("openelm.block_count", 2)
+        .integer("openelm.context_length", 64)
+        .integer("openelm.embedding_length", 8)
+        .integer("openelm.attention.key_length", 4)
+        .number("openelm.attention.layer_norm_rms_epsilon", 1e-6f)
+        .pair("openelm.attention.head_count", 9, list(heads))
+        .pair("openelm.attention.head_count_kv", 9, list({1, 2}))
+        .pair("openelm.feed_forward_length", 9, list({12, 20}))
+        .tensor("token_embd.weight", 0, {8, 16}, floats(128));
+    return f;
+  };
+  const Checkpoint c = open(file({2, 6}));
+  EXPECT_EQ(c.config.get<std::vector<int>>("num_query_heads"), std::vector<int>({2, 6}));
+  EXPECT_EQ(c.config.get<std::vector<float>>("ffn_multipliers"), std::vector<float>({1.5f, 2.5f}));
+  EXPECT_TRUE(c.config.get<bool>("share_input_output_layers"));
+  refuse(file({2}), ErrorKind::bad_checkpoint, {"openelm.attention.head_count", "expected 2 integers"});
+}
+
+TEST_F(GgufTables, StepsFullLayersHaveHeadsOfTheirOwn) {
+  const auto file = [](const std::vector<bool>& sliding) {
+    Gguf f;
+    f.string("general.architecture", "step35")
+        .integer("step35.block_count", 2)
+        .integer("step35.context_length", 64)
+        .integer("step35.embedding_length", 8)
+        .integer("step35.attention.key_length", 4)
+        .integer("step35.attention.sliding_window", 7)
+        .integer("step35.expert_count", 4)
+        .integer("step35.expert_used_count", 2)
+        .integer("step35.expert_feed_forward_length", 3)
+        .integer("step35.expert_shared_feed_forward_length", 3)
+        .number("step35.attention.layer_norm_rms_epsilon", 1e-6f)
+        .number("step35.rope.freq_base", 5e6f)
+        .number("step35.rope.freq_base_swa", 1e4f)
+        .pair("step35.attention.head_count", 9, list({6, 4}))
+        .pair("step35.attention.head_count_kv", 9, list({2, 1}))
+        .pair("step35.attention.sliding_window_pattern", 9, flags(sliding))
+        .tensor("token_embd.weight", 0, {8, 16}, floats(128))
+        .tensor("blk.1.ffn_gate_inp.weight", 0, {8, 4}, floats(32));
+    return f;
+  };
+  const Checkpoint c = open(file({false, true}));
+  EXPECT_EQ(c.config.get<int>("num_attention_heads"), 6);
+  EXPECT_EQ(c.config.child("attention_other_setting").get<int>("num_attention_groups"), 1);
+  EXPECT_EQ(c.config.get<std::string>("moe_layers_enum"), "1");
+  EXPECT_EQ(c.config.get<std::vector<float>>("rope_theta"), std::vector<float>({5e6f, 1e4f}));
+  EXPECT_TRUE(c.source->find("model.layers.1.mlp.gate.gate.weight"));
+  refuse(file({true, true}), ErrorKind::bad_checkpoint, {"no layer has full attention"});
+  refuse(file({true}), ErrorKind::bad_checkpoint, {"sliding_window_pattern", "each of 2 layers"});
 }
 
 TEST_F(GgufTables, LayersHaveALimit) {

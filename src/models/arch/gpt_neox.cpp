@@ -35,7 +35,8 @@ std::vector<Rule> rules(const Config& c, const Source&) {
           rename("gpt_neox.final_layer_norm.*", "model.norm.*"),
           rename("gpt_neox.*", "model.*"),
           split("*.query_key_value.*", {"*.q_proj.*", "*.k_proj.*", "*.v_proj.*"},
-                {d.hidden, d.hidden, d.hidden}, d.heads)};
+                {d.hidden, d.hidden, d.hidden}, d.heads),
+          split("*.whole_query_key_value.*", {"*.q_proj.*", "*.k_proj.*", "*.v_proj.*"})};
 }
 
 }  // namespace

@@ -79,6 +79,7 @@ std::vector<Rule> rules() {
 
 Arch arch_laguna() {
   return {.model_types = {"laguna"},
+          .gguf = {"laguna"},
           .reference = "transformers LagunaForCausalLM",
           .build = build,
           .weights = rules(),

@@ -43,7 +43,7 @@ Decoder build(const Config& c, const Weights& w) {
 
 Arch arch_llama() {
   return {.model_types = {"llama", "mistral", "iquestcoder", "llama_bidirec"},
-          .gguf = {"llama"},
+          .gguf = {"llama", "llama-embed"},
           .reference = "transformers LlamaForCausalLM, MistralForCausalLM",
           .build = build,
           .tiny = R"({"model_type": "llama", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,

@@ -44,7 +44,7 @@ Decoder build(const Config& c, const Weights& w) {
 
 Arch arch_mellum() {
   return {.model_types = {"mellum"},
-          .gguf = {},
+          .gguf = {"mellum"},
           .reference = "transformers MellumForCausalLM",
           .build = build,
           .weights = std::vector<Rule>{drop("mtp.*")} + stack_experts(),

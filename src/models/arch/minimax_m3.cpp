@@ -126,7 +126,7 @@ std::vector<Rule> rules(const Config&, const Source&) {
 
 Arch arch_minimax_m3() {
   return {.model_types = {"minimax_m3_vl", "minimax_m3"},
-          .gguf = {},
+          .gguf = {"minimax-m3"},
           .reference = "transformers MiniMaxM3SparseForConditionalGeneration",
           .build = build,
           .weights = rules,

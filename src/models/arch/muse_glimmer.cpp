@@ -62,6 +62,7 @@ Decoder build(const Config& whole, const Weights& w) {
 
 Arch arch_muse_glimmer() {
   return {.model_types = {"muse_glimmer", "muse_glimmer_text"},
+          .gguf = {"muse-glimmer"},
           .reference = "transformers MuseGlimmerForConditionalGeneration",
           .build = build,
           .weights =

@@ -205,9 +205,11 @@ Decoder build(const Config& c, const Weights& w) {
 
 Arch arch_rwkv7() {
   return {.model_types = {"rwkv7"},
-          .gguf = {},
+          .gguf = {"rwkv7"},
           .reference = "mlx-lm rwkv7",
           .build = build,
+          .weights = {split("*.attn.x_rwkvag", {"*.attn.x_r", "*.attn.x_w", "*.attn.x_k", "*.attn.x_v",
+                                                "*.attn.x_a", "*.attn.x_g"})},
           .tiny = R"({"model_type": "rwkv7", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "head_dim": 32, "norm_eps": 1e-5, "decay_low_rank_dim": 64,
               "a_low_rank_dim": 64, "v_low_rank_dim": 64, "gate_low_rank_dim": 64, "tie_word_embeddings": false})"};
