@@ -1,13 +1,15 @@
 #!/usr/bin/env python3
 """Prints what the project asks of itself on CPU beside what it finds: one table, met or missed.
 
-usage: bench/targets.py [--rounds 3] [--threads 2] [--only decode,kernels,...] [--json FILE]
+usage: bench/targets.py [--rounds 3] [--threads 2] [--only decode,large,busy,kernels,...] [--json FILE]
 
 Programs run in turn, once a round, and medians are compared. Needs build/release and llama.cpp
-(bench/peers/build.sh); the divergence row also build/release/tools/dump_logits (`ninja dump_logits`).
+(bench/peers/build.sh); the divergence row also build/release/tools/dump_logits (`ninja dump_logits`). The `large` rows
+make a model of random weights once (bench/synthetic.py); its speed is the model's, and both engines read the same file.
 """
 import argparse
 import array
+import contextlib
 import json
 import math
 import pathlib
@@ -16,10 +18,11 @@ import subprocess
 import sys
 import tempfile
 
-from compare import LLAMA, PEERS, ROOT, LlamaCpp, Mlxcel, default_model, run
+from compare import LLAMA, PEERS, ROOT, VENV, LlamaCpp, Mlxcel, default_model, run
 
 PRECISIONS = ("high", "fast")
 TOKENS = 768
+LARGE = "llama-1b"
 
 
 def samples_of(rounds, programs, measure, label):
@@ -30,6 +33,24 @@ def samples_of(rounds, programs, measure, label):
             found.setdefault(program.name, []).append(value)
             print(f"round {number + 1}  {label:16} {program.name:16} {value:9.1f}", file=sys.stderr, flush=True)
     return {name: statistics.median(values) for name, values in found.items()}
+
+
+@contextlib.contextmanager
+def busy_process():
+    """A foreign process that wants a core all the time."""
+    process = subprocess.Popen([sys.executable, "-c", "while True: pass"])
+    try:
+        yield
+    finally:
+        process.kill()
+        process.wait()
+
+
+def large_model():
+    path = PEERS / f"models/synthetic-{LARGE}.Q4_0.gguf"
+    if not path.exists():
+        run([VENV, ROOT / "bench/synthetic.py", LARGE, path, "--type", "q4_0"])
+    return path
 
 
 def log_softmax_rows(path, width):
@@ -85,11 +106,11 @@ def main():
     peers = [LlamaCpp("Q4_0", q4_0, args.threads), LlamaCpp("Q4_1", q4_1, args.threads)]
     rows = []
 
-    def ratios(label, measure, limits, against=peers):
+    def ratios(label, measure, limits, against=peers, own=ours):
         """limits: what of each peer, for each precision."""
         if not wanted(label):
             return
-        found = samples_of(args.rounds, [*ours, *against], measure, label)
+        found = samples_of(args.rounds, [*own, *against], measure, label)
         for peer in against:
             for precision in PRECISIONS:
                 limit = limits[peer.name][precision]
@@ -104,6 +125,19 @@ def main():
     ratios("prompt 512", lambda p: p.rate(prompt=512), {"Q4_0": two(1.4, 2.2), "Q4_1": two(3.2, 5)})
     ratios("8 sequences", lambda p: p.rate(generated=128, batch=8), {"Q4_0": two(1.8, 2.6)}, peers[:1])
     ratios("16 sequences", lambda p: p.rate(generated=128, batch=16), {"Q4_0": two(1.6, 2.2)}, peers[:1])
+
+    if wanted("busy"):
+        with busy_process():
+            ratios("busy: decode 128 beside one busy process", lambda p: p.rate(generated=128), {"Q4_0": two(1.8, 1.8)}, peers[:1])
+
+    if wanted("large"):
+        path = large_model()
+        size = path.stat().st_size * 1e-9
+        own = [Mlxcel(p, path, args.threads, p, args.build) for p in PRECISIONS]
+        peer = [LlamaCpp("Q4_0", path, args.threads)]
+        # Both read the same bytes for a token, so tokens a second compare as bytes a second.
+        ratios(f"large: decode 32 of {size:.2f} GB", lambda p: p.rate(generated=32), {"Q4_0": two(0.97, 1.0)}, peer, own)
+        ratios(f"large: prompt 256 of {size:.2f} GB", lambda p: p.rate(prompt=256), {"Q4_0": two(1.2, 1.8)}, peer, own)
 
     if wanted("kernels"):
         text, _, _ = run([args.build / "bin/mlxcel", "bench", "--kernels", "4-bit g32 3072x576", "-t", args.threads, "-r",
