@@ -52,8 +52,9 @@ Mamba2Options mamba(const Config& c, int hidden, float eps, const Multipliers& m
   const int inner = c.has("mamba_d_ssm") ? c.integer("mamba_d_ssm", 1, kMaxWidth)
                                          : hidden * c.integer("mamba_expand", 1, 16, 2);
   o.heads = c.integer("mamba_n_heads", 1, 65536, 128);
-  o.head_dim =
-      c.is_string("mamba_d_head") ? inner / o.heads : c.integer("mamba_d_head", 1, 65536, inner / o.heads);
+  o.head_dim = c.is_string("mamba_d_head") && c.get<std::string>("mamba_d_head") == "auto"
+                   ? inner / o.heads
+                   : c.integer("mamba_d_head", 1, 65536, inner / o.heads);
   o.state = c.integer("mamba_d_state", 1, 4096, 256);
   o.groups = c.integer("mamba_n_groups", 1, 65536, 1);
   o.taps = c.integer("mamba_d_conv", 2, 16, 4);
