@@ -298,7 +298,11 @@ class Products::Plan final : public PhaseWork {
     static thread_local Scratch scratch_buffer;
     const CodeLayout& layout = w.segment.layout;
     const int group = layout.group / kChunk, all = w_->columns / kChunk;
-    const int step = std::max(group, static_cast<int>(kScratchBytes / bodies_->spread_size) / group * group);
+    // Stretches of one length: a short last one would wait for memory that nobody asked for.
+    const size_t each = w.kind == kBytePanel ? bodies_->spread_size / 2 : bodies_->spread_size;
+    const int most = std::max(1, static_cast<int>(kScratchBytes / each) / group);
+    const int groups = (all + group - 1) / group, stretches = (groups + most - 1) / most;
+    const int step = (groups + stretches - 1) / stretches * group;
     uint8_t* const scratch =
         scratch_buffer.get<uint8_t>(bodies_->spread_size * static_cast<size_t>(std::min(step, all)));
     const size_t chunk_bytes = w.row_bytes / static_cast<size_t>(all);

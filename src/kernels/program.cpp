@@ -392,7 +392,8 @@ std::vector<Program::Slot> Program::work(WorkForm form) {
 Program::Slot Program::by_heads(Slot x, const Matrix& bank, int out_each) {
   const auto& storage = bank.storage();
   const int heads = storage->experts;
-  if (stride(x) != heads * storage->columns || out_each < storage->rows)
+  if (width(x) != stride(x) || width(x) % heads != 0 || width(x) / heads < storage->columns ||
+      out_each < storage->rows)
     fail(ErrorKind::internal, "program: {} heads of {} for a row of {}, {} apart", heads, storage->columns,
          stride(x), out_each);
   const Slot out = make(rows(x), heads * out_each);

@@ -5,9 +5,12 @@
 
 #include "base/error.h"
 #include "kernels/elementwise.h"
+#include "kernels/isa/recurrent.h"
+#include "kernels/isa/rowwise.h"
 #include "kernels/recurrent.h"
 #include "nn/dims.h"
 #include "nn/fault.h"
+#include "nn/recurrent_phases.h"
 
 namespace mlxcel {
 
@@ -142,6 +145,136 @@ array GatedDeltaMixer::operator()(const array& x, Step& step, const Residual& re
 
 namespace {
 
+/// The streams of a fused projection, each in one piece: q, k, v; the gate; beta and the decay's logits.
+void unfuse(const GatedDeltaOptions& o, const float* from, float* qkv, float* gate, float* pairs) {
+  const int served = o.value_heads / o.key_heads, values = served * o.value_dim;
+  const int run = 2 * o.key_dim + 2 * values, keys = key_width(o);
+  const float* const last = from + channels_of(o) + value_width(o);
+  for (int h = 0; h < o.key_heads; ++h, from += run) {
+    std::copy_n(from, o.key_dim, qkv + h * o.key_dim);
+    std::copy_n(from + o.key_dim, o.key_dim, qkv + keys + h * o.key_dim);
+    std::copy_n(from + 2 * o.key_dim, values, qkv + 2 * keys + h * values);
+    std::copy_n(from + 2 * o.key_dim + values, values, gate + h * values);
+    for (int i = 0; i < served; ++i) {
+      pairs[h * served + i] = last[h * 2 * served + i];
+      pairs[o.value_heads + h * served + i] = last[h * 2 * served + served + i];
+    }
+  }
+}
+
+/// l2_norm() of queries and keys [2, heads, dim], in its words; scaled by 1 / sqrt(dim) and by 1.
+std::vector<float> normed_heads(const kernels::RowwiseBodies& body, const float* x, int heads, int dim) {
+  const auto width = static_cast<float>(dim);
+  const size_t keys = static_cast<size_t>(heads) * static_cast<size_t>(dim);
+  std::vector<float> out(2 * keys);
+  body.rms_norm(x, nullptr, 1e-6f / width, 0.0f, 2 * heads, dim, out.data());
+  const float by_q = 1.0f / std::sqrt(static_cast<float>(dim)) / std::sqrt(width),
+              by_k = 1.0f / std::sqrt(width);
+  for (size_t i = 0; i < keys; ++i) out[i] *= by_q;
+  for (size_t i = keys; i < 2 * keys; ++i) out[i] *= by_k;
+  return out;
+}
+
+void activate_all(const kernels::RowwiseBodies& body, std::vector<float>& x, Activation activation) {
+  body.activate(x.data(), static_cast<int>(activation), x.size(), x.data());
+}
+
+/// The scan over decay, read, write, query [tokens, heads, key_dim] and value [tokens, heads, value_dim].
+PhaseList::Slot delta_phase(PhaseList& list, std::vector<PhaseList::Slot> inputs, int heads, int key_dim,
+                            int value_dim, int slot) {
+  const int wide = heads * key_dim, values = heads * value_dim;
+  return scan_phase(list, std::move(inputs), values, heads, slot,
+                    [=, body = kernels::recurrent_bodies().delta](const kernels::WorkView& v,
+                                                                  const ScanTokens& at, int head) {
+                      const ptrdiff_t first = at.first * wide,
+                                      held = at.row * static_cast<ptrdiff_t>(values) * key_dim;
+                      body({.decay = v.read[0] + first,
+                            .read = v.read[1] + first,
+                            .write = v.read[2] + first,
+                            .key = v.read[2] + first,
+                            .query = v.read[3] + first,
+                            .value = v.read[4] + at.first * values,
+                            .before = v.from[0] + held,
+                            .out = v.made[0] + at.first * values,
+                            .after = v.given[0] + held,
+                            .count = at.count,
+                            .heads = heads,
+                            .key_dim = key_dim,
+                            .value_dim = value_dim},
+                           head);
+                    });
+}
+
+/// One token's part of delta_rule(): decay, read, write and query [value_heads, key_dim], value.
+struct DeltaToken {
+  GatedDeltaOptions o;
+  array dt_bias, rate;
+  const kernels::RowwiseBodies& body = kernels::rowwise_bodies();
+
+  void operator()(const kernels::WorkView& v, ptrdiff_t t) const {
+    const int keys = key_width(o), heads = o.value_heads, dim = o.key_dim, served = heads / o.key_heads;
+    const ptrdiff_t wide = static_cast<ptrdiff_t>(heads) * dim;
+    const float* const mixed = v.read[0] + t * v.stride[0];
+    const float* const pairs = v.read[1] + t * v.stride[1];
+    const std::vector<float> normed = normed_heads(body, mixed, o.key_heads, dim);
+    std::vector<float> beta(pairs, pairs + heads), fade(pairs + heads, pairs + 2 * heads);
+    activate_all(body, beta, Activation::sigmoid);
+    for (int h = 0; h < heads; ++h) fade[static_cast<size_t>(h)] += dt_bias.data<float>()[h];
+    activate_all(body, fade, Activation::softplus);
+    for (int h = 0; h < heads; ++h) fade[static_cast<size_t>(h)] *= rate.data<float>()[h];
+    activate_all(body, fade, Activation::exp);
+    for (int h = 0; h < heads; ++h) {
+      const int from = (o.tiled ? h % o.key_heads : h / served) * dim;
+      const ptrdiff_t at = t * wide + h * static_cast<ptrdiff_t>(dim);
+      const float decay = fade[static_cast<size_t>(h)], b = beta[static_cast<size_t>(h)];
+      for (int i = 0; i < dim; ++i) {
+        const float k = normed[static_cast<size_t>(keys + from + i)];
+        v.made[0][at + i] = decay;
+        v.made[1][at + i] = -(decay * k);
+        v.made[2][at + i] = k * b;
+        v.made[3][at + i] = normed[static_cast<size_t>(from + i)];
+      }
+    }
+    std::copy_n(mixed + 2 * keys, value_width(o), v.made[4] + t * value_width(o));
+  }
+};
+
+}  // namespace
+
+bool GatedDeltaMixer::phases(PhaseList& list) const {
+  if (!are_constants({dt_bias_, rate_})) return false;
+  const auto residual = list.residual();
+  const int channels = channels_of(o_), values = value_width(o_), heads = o_.value_heads;
+  if (!list.linear(in_)) return false;
+  const auto all = list.value();
+  auto qkv = PhaseList::kNone, gate = PhaseList::kNone, pairs = PhaseList::kNone;
+  if (o_.fused) {
+    const auto apart = token_phase(
+        list, {all}, {channels, values, 2 * heads}, [o = o_](const kernels::WorkView& v, ptrdiff_t t) {
+          unfuse(o, v.read[0] + t * v.stride[0], v.made[0] + t * channels_of(o),
+                 v.made[1] + t * value_width(o), v.made[2] + t * 2 * o.value_heads);
+        });
+    qkv = apart[0], gate = apart[1], pairs = apart[2];
+  } else {
+    qkv = list.part(all, 0, channels);
+    gate = list.part(all, channels, values);
+    pairs = list.part(all, channels + values, 2 * heads);
+  }
+  const auto mixed = conv_phase(list, qkv, channels, conv_weight_, std::nullopt, conv_slot_, o_.activation);
+  if (mixed == PhaseList::kNone) return false;
+  const int wide = heads * o_.key_dim;
+  const auto inputs =
+      token_phase(list, {mixed, pairs}, {wide, wide, wide, wide, values}, DeltaToken{o_, dt_bias_, rate_});
+  const auto seen = delta_phase(list, inputs, heads, o_.key_dim, o_.value_dim, delta_slot_);
+  list.set_value(seen);
+  const Norm norm(RmsNorm{.weight = norm_weight_, .eps = o_.eps});
+  if (!list.columns(0, heads, o_.value_dim, 0.0f, &norm, std::nullopt)) return false;
+  list.multiply(gate, Activation::silu);
+  return list.linear(out_, residual);
+}
+
+namespace {
+
 /// The three convolutions one after another, [3 * width, taps], on the host.
 array joined_convolutions(const Weights& w, int width, int taps) {
   std::vector<float> values;
@@ -206,6 +339,81 @@ array KdaMixer::operator()(const array& x, Step& step, const Residual& residual)
       kernels::rms_norm(delta_rule(q, k, v, beta, decay, step, delta_slot_), norm_weight_, o_.eps);
   const array flat = mx::reshape(y, {tokens, width});
   return out_(fault("output gate left out") ? flat : mx::multiply(flat, gate), residual);
+}
+
+namespace {
+
+/// The same for a decay of each channel.
+struct KdaToken {
+  KdaOptions o;
+  array dt_bias, rate;
+  const kernels::RowwiseBodies& body = kernels::rowwise_bodies();
+
+  void operator()(const kernels::WorkView& v, ptrdiff_t t) const {
+    const int heads = o.heads, dim = o.head_dim, width = heads * dim;
+    const float* const mixed = v.read[0] + t * v.stride[0];
+    const float* const logits = v.read[1] + t * v.stride[1];
+    const float* const forget = v.read[2] + t * v.stride[2];
+    const std::vector<float> normed = normed_heads(body, mixed, heads, dim);
+    std::vector<float> beta(logits, logits + heads), fade(forget, forget + width);
+    activate_all(body, beta, Activation::sigmoid);
+    for (int i = 0; i < width; ++i) fade[static_cast<size_t>(i)] += dt_bias.data<float>()[i];
+    const auto by_rate = [&] {
+      for (int i = 0; i < width; ++i) fade[static_cast<size_t>(i)] *= rate.data<float>()[i / dim];
+    };
+    if (o.lowest != 0.0f) {
+      by_rate();
+      for (float& f : fade) f = -f;
+      activate_all(body, fade, Activation::sigmoid);
+      for (float& f : fade) f *= o.lowest;
+    } else {
+      activate_all(body, fade, Activation::softplus);
+      by_rate();
+    }
+    activate_all(body, fade, Activation::exp);
+    for (int i = 0; i < width; ++i) {
+      const ptrdiff_t at = t * width + i;
+      const float decay = fade[static_cast<size_t>(i)], k = normed[static_cast<size_t>(width + i)];
+      v.made[0][at] = decay;
+      v.made[1][at] = -(decay * k);
+      v.made[2][at] = k * beta[static_cast<size_t>(i / dim)];
+      v.made[3][at] = normed[static_cast<size_t>(i)];
+    }
+    std::copy_n(mixed + 2 * width, width, v.made[4] + t * width);
+  }
+};
+
+}  // namespace
+
+bool KdaMixer::phases(PhaseList& list) const {
+  if (!are_constants({dt_bias_, rate_})) return false;
+  const auto residual = list.residual();
+  const int width = o_.heads * o_.head_dim;
+  if (!list.linear(in_)) return false;
+  const auto all = list.value();
+  const auto mixed = conv_phase(list, list.part(all, 0, 3 * width), 3 * width, conv_weight_, std::nullopt,
+                                conv_slot_, o_.activation);
+  if (mixed == PhaseList::kNone) return false;
+  int at = 3 * width;
+  const auto beta = list.part(all, at, o_.heads);
+  at += o_.heads;
+  list.set_value(list.part(all, at, o_.head_dim));
+  if (!list.linear(forget_)) return false;
+  const auto forget = list.value();
+  at += o_.head_dim;
+  auto gate = list.part(all, at, o_.whole_gate ? width : o_.head_dim);
+  if (!o_.whole_gate) {
+    list.set_value(gate);
+    if (!list.linear(gate_)) return false;
+    gate = list.value();
+  }
+  const auto inputs = token_phase(list, {mixed, beta, forget}, {width, width, width, width, width},
+                                  KdaToken{o_, dt_bias_, rate_});
+  list.set_value(delta_phase(list, inputs, o_.heads, o_.head_dim, o_.head_dim, delta_slot_));
+  const Norm norm(RmsNorm{.weight = norm_weight_, .eps = o_.eps});
+  if (!list.columns(0, o_.heads, o_.head_dim, 0.0f, &norm, std::nullopt)) return false;
+  list.multiply(gate, Activation::sigmoid);
+  return list.linear(out_, residual);
 }
 
 std::vector<Rule> centred_norm_rules(const Source& source) {

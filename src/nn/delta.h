@@ -10,6 +10,7 @@
 #include "checkpoint/rules.h"
 #include "checkpoint/source.h"
 #include "nn/linear.h"
+#include "nn/phases.h"
 #include "nn/weights.h"
 #include "state/step.h"
 
@@ -38,6 +39,7 @@ class GatedDeltaMixer {
  public:
   GatedDeltaMixer(const Weights& w, const GatedDeltaOptions& options);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   struct Streams {
@@ -72,6 +74,7 @@ class KdaMixer {
  public:
   KdaMixer(const Weights& w, const KdaOptions& options);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   KdaOptions o_;

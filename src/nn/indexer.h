@@ -48,6 +48,7 @@ using SharedChoice = std::shared_ptr<KeyChoice>;
 /// layer before it.
 class SparseMla : public Mla {
  public:
+  bool phases(PhaseList& list) const = delete;  // those of plain latent attention are not its own
   SparseMla(const Weights& w, const MlaOptions& mla, const TokenIndexerOptions& indexer, SharedChoice shared,
             bool chooses);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;

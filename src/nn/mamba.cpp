@@ -1,11 +1,15 @@
 #include "nn/mamba.h"
 
+#include <algorithm>
+
 #include "base/error.h"
 #include "kernels/elementwise.h"
+#include "kernels/isa/recurrent.h"
 #include "kernels/recurrent.h"
 #include "nn/delta.h"
 #include "nn/dims.h"
 #include "nn/fault.h"
+#include "nn/recurrent_phases.h"
 
 namespace mlxcel {
 
@@ -66,6 +70,59 @@ array MambaMixer::operator()(const array& x, Step& step, const Residual& residua
 
   const array gate = kernels::activate(columns(both, o_.inner, 2 * o_.inner), Activation::silu);
   return out_(fault("gate of the scan left out") ? scanned : mx::multiply(scanned, gate), residual);
+}
+
+bool MambaMixer::phases(PhaseList& list) const {
+  if (!are_constants({rate_, d_})) return false;
+  const auto residual = list.residual();
+  const int inner = o_.inner, states = o_.state;
+  if (!list.linear(in_)) return false;
+  const auto both = list.value();
+  const auto mixed =
+      conv_phase(list, list.part(both, 0, inner), inner, conv_weight_, conv_bias_, conv_slot_, o_.activation);
+  if (mixed == PhaseList::kNone) return false;
+  list.set_value(mixed);
+  if (!list.linear(choice_)) return false;
+  const auto chosen = list.value();
+  const auto normed = [&](int from, int width, const std::optional<RmsNorm>& norm) {
+    if (!norm) return true;
+    const Norm own(*norm);
+    return list.columns(from, 1, width, 0.0f, &own, std::nullopt);
+  };
+  if (!normed(0, o_.rank, dt_norm_) || !normed(o_.rank, states, b_norm_) ||
+      !normed(o_.rank + states, states, c_norm_))
+    return false;
+  const auto ends = token_phase(list, {list.part(chosen, o_.rank, 2 * states)}, {states, states},
+                                [states](const kernels::WorkView& v, ptrdiff_t t) {
+                                  const float* const from = v.read[0] + t * v.stride[0];
+                                  std::copy_n(from, states, v.made[0] + t * states);
+                                  std::copy_n(from + states, states, v.made[1] + t * states);
+                                });
+  list.set_value(list.part(chosen, 0, o_.rank));
+  if (!list.linear(dt_, PhaseList::kNone, Activation::softplus)) return false;
+  const int blocks = (inner + kernels::kConvBlock - 1) / kernels::kConvBlock;
+  const auto scanned =
+      scan_phase(list, {mixed, list.value(), ends[0], ends[1]}, inner, blocks, ssm_slot_,
+                 [inner, states, a = rate_, d = d_, body = kernels::recurrent_bodies().selective](
+                     const kernels::WorkView& v, const ScanTokens& at, int block) {
+                   const ptrdiff_t held = at.row * static_cast<ptrdiff_t>(inner) * states;
+                   body({.x = v.read[0] + at.first * inner,
+                         .dt = v.read[1] + at.first * inner,
+                         .a = a.data<float>(),
+                         .b = v.read[2] + at.first * states,
+                         .c = v.read[3] + at.first * states,
+                         .d = d.data<float>(),
+                         .before = v.from[0] + held,
+                         .out = v.made[0] + at.first * inner,
+                         .after = v.given[0] + held,
+                         .count = at.count,
+                         .channels = inner,
+                         .state_dim = states},
+                        block);
+                 });
+  list.set_value(scanned);
+  list.multiply(list.part(both, inner, inner), Activation::silu);
+  return list.linear(out_, residual);
 }
 
 }  // namespace mlxcel

@@ -9,6 +9,7 @@
 #include "checkpoint/config.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/phases.h"
 #include "nn/weights.h"
 #include "state/step.h"
 
@@ -38,6 +39,7 @@ class MambaMixer {
  public:
   MambaMixer(const Weights& w, const MambaOptions& options);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   MambaOptions o_;

@@ -149,4 +149,46 @@ array Mla::operator()(const array& x, Step& step, const Residual& residual) cons
   return output(seen(latents(x, step), step, nullptr), residual);
 }
 
+bool Mla::phases(PhaseList& list) const {
+  // latents(), seen() and output() in the program's words. Factors of queries and latents stay outside.
+  if (o_.q_factor != 1.0f || o_.kv_factor != 1.0f || o_.temperature) return false;
+  const auto residual = list.residual();
+  const int each = o_.plain_dim + o_.rope_dim, wide = o_.kv_rank + o_.rope_dim;
+  auto low = PhaseList::kNone;
+  if (q_norm_) {
+    if (!list.linear(down_)) return false;
+    low = list.value();
+    list.set_value(list.part(low, 0, o_.q_rank));
+    if (!list.norm(*q_norm_)) return false;
+  } else {
+    low = list.aside(down_, Activation::none);
+    if (low == PhaseList::kNone) return false;
+  }
+  if (!list.linear(q_)) return false;
+  const auto q = list.value();
+
+  const int kv = o_.q_rank;  // where latents begin
+  const Norm kv_norm(kv_norm_);
+  list.set_value(low);
+  if (!list.columns(kv, 1, o_.kv_rank, 0.0f, &kv_norm, std::nullopt)) return false;
+  const kernels::Program::TurnForm key{.width = o_.rope_dim,
+                                       .from = kv + o_.kv_rank,
+                                       .each = o_.rope_dim,
+                                       .to_from = kv + o_.kv_rank,
+                                       .to_each = o_.rope_dim};
+  if (o_.rope && !list.turn(low, low, key, o_.rope)) return false;
+
+  list.set_value(q);
+  if (!list.by_heads(embed_, wide)) return false;
+  const kernels::Program::TurnForm queries{.heads = o_.heads,
+                                           .width = o_.rope_dim,
+                                           .from = o_.plain_dim,
+                                           .each = each,
+                                           .to_from = o_.kv_rank,
+                                           .to_each = wide};
+  return list.turn(q, list.value(), queries, o_.rope) &&
+         list.attend_latent(list.part(low, kv, wide), slot_, o_.heads, scale_) &&
+         list.by_heads(unembed_, o_.value_dim) && list.linear(out_, residual);
+}
+
 }  // namespace mlxcel

@@ -11,6 +11,7 @@
 #include "nn/dims.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/phases.h"
 #include "nn/rope.h"
 #include "nn/weights.h"
 #include "state/attend.h"
@@ -57,6 +58,7 @@ class Mla {
  public:
   Mla(const Weights& w, const MlaOptions& options);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  protected:
   /// Queries [tokens, heads, kv_rank + rope_dim] and the keys they meet [tokens, 1, kv_rank + rope_dim].

@@ -53,12 +53,14 @@ void PhaseList::start(const array& x) {
 array PhaseList::take() {
   if (value_ == kNone) fail(ErrorKind::internal, "phases: nothing to take");
   settle();
-  array result = kernels::Program::output(std::move(program_), value_);
+  const std::vector<array> results = kernels::Program::output(std::move(program_), value_);
+  for (size_t i = 0; i < states_.size(); ++i) step_.set_recurrent(states_[i], results[1 + i]);
+  states_.clear();
   program_ = std::make_shared<kernels::Program>();
   value_ = kNone;
   angles_.clear();
   factors_.clear();
-  return result;
+  return results[0];
 }
 
 void PhaseList::settle() {
@@ -140,9 +142,23 @@ bool PhaseList::columns(int from, int heads, int width, float clip, const Norm* 
   return true;
 }
 
-void PhaseList::multiply(Slot by) {
+void PhaseList::multiply(Slot by, Activation activation) {
   settle();
-  value_ = program_->multiply(value_, by);
+  value_ = program_->multiply(value_, by, activation);
+}
+
+std::vector<PhaseList::Slot> PhaseList::work(kernels::WorkForm form, std::vector<int> recurrent_slots) {
+  if (form.gives.size() != recurrent_slots.size())
+    fail(ErrorKind::internal, "phases: work gives {} arrays for {} states", form.gives.size(),
+         recurrent_slots.size());
+  settle();
+  states_.insert(states_.end(), recurrent_slots.begin(), recurrent_slots.end());
+  return program_->work(std::move(form));
+}
+
+void PhaseList::breathe() {
+  constexpr size_t kEnough = 40;  // a block adds a few
+  if (value_ != kNone && program_->arrays() > kEnough) start(take());
 }
 
 PhaseList::Slot PhaseList::factors(const FactorKey& key, const std::function<array()>& make) {
@@ -187,6 +203,32 @@ bool PhaseList::attend(const HeadPlan& plan, const Attended& options) {
                                 .factors = options.factors},
                                options.sinks, place.pool, place.rows,
                                {plan.heads, place.window, options.scale, options.softcap, place.chunk});
+  return true;
+}
+
+bool PhaseList::by_heads(const Linear& bank, int out_each) {
+  if (bank.adapted() || bank.bias || !kernels::Program::takes_bank(bank.matrix)) return false;
+  settle();
+  value_ = program_->by_heads(value_, bank.matrix, out_each);
+  return true;
+}
+
+bool PhaseList::turn(Slot from, Slot to, kernels::Program::TurnForm form, const std::optional<Rope>& rope) {
+  if (rope && (rope->limit() > 0 || !kernels::Program::is_constant(rope->table()))) return false;
+  if (rope) {
+    form.angles = angles(*rope);
+    form.interleaved = rope->interleaved();
+  }
+  program_->turn(from, to, form);
+  return true;
+}
+
+bool PhaseList::attend_latent(Slot keys, int slot, int heads, float scale) {
+  settle();
+  const auto place = attend_place(step_, slot);
+  if (place.pool.blocks.latent < 1 || place.pool.blocks.kv_heads != 1) return false;
+  value_ = program_->latent_attention(value_, keys, place.pool, place.rows,
+                                      {heads, place.window, scale, 0.0f, place.chunk});
   return true;
 }
 

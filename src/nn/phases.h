@@ -57,8 +57,12 @@ class PhaseList {
   /// the norm and times weights [heads, width], where given.
   bool columns(int from, int heads, int width, float clip, const Norm* norm,
                const std::optional<array>& weights);
-  /// value *= by; `by` has as many columns, or one for each of equal parts.
-  void multiply(Slot by);
+  /// value *= activation(by); `by` has as many columns, or one for each of equal parts.
+  void multiply(Slot by, Activation activation = Activation::none);
+  /// Work of a kind of its own; what it gives becomes the rows' recurrent states of these slots.
+  std::vector<Slot> work(kernels::WorkForm form, std::vector<int> recurrent_slots = {});
+  /// Between blocks: a program that takes and gives too many arrays ends, another goes on.
+  void breathe();
   struct Attended {
     int slot;  // of the state's keys and values
     float scale, softcap;
@@ -66,6 +70,15 @@ class PhaseList {
     Slot factors = kNone;  // [tokens, 1], of the queries
   };
   bool attend(const HeadPlan& plan, const Attended& options);
+
+  /// Columns of a slot, where they lie; the slot must be a product's.
+  Slot part(Slot slot, int from, int width) { return program_->part(slot, from, width); }
+  /// value = each of its heads times its own matrix of the bank, `out_each` values apart.
+  bool by_heads(const Linear& bank, int out_each);
+  /// Heads of `from` go to `to`, rotated where there is a rotation.
+  bool turn(Slot from, Slot to, kernels::Program::TurnForm form, const std::optional<Rope>& rope);
+  /// value = the value's queries against latent keys.
+  bool attend_latent(Slot keys, int slot, int heads, float scale);
   /// Values that follow from the step, [tokens, 1] f32: made once a program for each key.
   using FactorKey = std::array<float, 3>;
   Slot factors(const FactorKey& key, const std::function<array()>& make);
@@ -82,6 +95,7 @@ class PhaseList {
     const auto pending = pending_;
     const auto angles = angles_;
     const auto factors = factors_;
+    const auto states = states_.size();
     residual_ = residual;
     const bool said = say();
     residual_ = kNone;
@@ -91,6 +105,7 @@ class PhaseList {
     pending_ = pending;
     angles_ = angles;
     factors_ = factors;
+    states_.resize(states);
     return false;
   }
 
@@ -104,6 +119,7 @@ class PhaseList {
   std::optional<kernels::NormForm> pending_;
   std::vector<std::pair<const void*, Slot>> angles_;  // of each rotation, once a program
   std::vector<std::pair<FactorKey, Slot>> factors_;
+  std::vector<int> states_;  // recurrent slots of what the program gives
 };
 
 }  // namespace mlxcel

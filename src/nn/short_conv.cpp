@@ -2,6 +2,7 @@
 
 #include "kernels/recurrent.h"
 #include "nn/fault.h"
+#include "nn/recurrent_phases.h"
 
 namespace mlxcel {
 
@@ -22,6 +23,23 @@ array ShortConv::operator()(const array& h, Step& step, const Residual& residual
                                                    step.recurrent(slot_), step.offsets(), Activation::none);
   step.set_recurrent(slot_, state);
   return out_(mx::multiply(after, mixed), residual);
+}
+
+bool ShortConv::phases(PhaseList& list) const {
+  const auto residual = list.residual();
+  if (!list.linear(in_)) return false;
+  const auto all = list.value();
+  const int hidden = in_.out / 3;
+  const auto gated = token_phase(list, {all}, {hidden}, [hidden](const kernels::WorkView& v, ptrdiff_t t) {
+    const float* const from = v.read[0] + t * v.stride[0];
+    float* const to = v.made[0] + t * hidden;
+    for (int i = 0; i < hidden; ++i) to[i] = from[i] * from[2 * hidden + i];
+  });
+  const auto mixed = conv_phase(list, gated[0], hidden, conv_weight_, conv_bias_, slot_, Activation::none);
+  if (mixed == PhaseList::kNone) return false;
+  list.set_value(mixed);
+  list.multiply(list.part(all, hidden, hidden));
+  return list.linear(out_, residual);
 }
 
 }  // namespace mlxcel

@@ -4,6 +4,7 @@
 #pragma once
 
 #include "nn/linear.h"
+#include "nn/phases.h"
 #include "nn/weights.h"
 #include "state/step.h"
 
@@ -14,6 +15,7 @@ class ShortConv {
  public:
   ShortConv(const Weights& w, int hidden, int taps, Bias bias);
   array operator()(const array& h, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   Linear in_, out_;

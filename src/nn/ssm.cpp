@@ -9,10 +9,12 @@
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
+#include "kernels/isa/recurrent.h"
 #include "kernels/primitive.h"
 #include "kernels/recurrent.h"
 #include "nn/delta.h"
 #include "nn/fault.h"
+#include "nn/recurrent_phases.h"
 
 namespace mlxcel {
 
@@ -20,11 +22,17 @@ namespace {
 
 array columns(const array& x, int from, int to) { return mx::slice(x, {0, from}, {x.shape(0), to}); }
 
+/// log(1 + e^v) within limits, without overflow.
+float one_step(float v, float low, float high) {
+  return std::min(std::max(std::max(v, 0.0f) + std::log1p(std::exp(-std::abs(v))), low), high);
+}
+
 int channels_of(const Mamba2Options& o) { return o.heads * o.head_dim + 2 * o.groups * o.state; }
 
-/// min(max(log(1 + e^(x + bias)), low), high): x [tokens, heads], bias [heads]. MLX's logaddexp rounds the
-/// tail of an array otherwise than its vectors, so a token's bits would follow from its place: our kernels'
-/// form goes through one scalar function.
+}  // namespace
+
+// MLX's logaddexp rounds the tail of an array otherwise than its vectors, so a token's bits would follow from
+// its place: our kernels' form goes through one scalar function.
 array time_step(const array& x, const array& bias, float low, float high) {
   if (kernel_mode() == KernelMode::reference)
     return mx::minimum(mx::maximum(mx::logaddexp(mx::add(x, bias), array(0.0f)), array(low)), array(high));
@@ -33,17 +41,13 @@ array time_step(const array& x, const array& bias, float low, float high) {
     const auto fill = [&](int begin, int end) {
       for (ptrdiff_t i = static_cast<ptrdiff_t>(begin) * heads; i < static_cast<ptrdiff_t>(end) * heads;
            ++i) {
-        const float v = b.input<float>(0)[i] + b.input<float>(1)[i % heads];
-        b.output<float>()[i] =
-            std::min(std::max(std::max(v, 0.0f) + std::log1p(std::exp(-std::abs(v))), low), high);
+        b.output<float>()[i] = one_step(b.input<float>(0)[i] + b.input<float>(1)[i % heads], low, high);
       }
     };
     if (tokens < 16) return fill(0, tokens);
     WorkerPool::shared().each(tokens, 8, fill);
   });
 }
-
-}  // namespace
 
 void Mamba2Options::read_limits(const Config& c, const char* key) {
   const auto limit = c.get<std::vector<float>>(key, {0.0f, std::numeric_limits<float>::infinity()});
@@ -117,6 +121,59 @@ array Mamba2Mixer::operator()(const array& x, Step& step, const Residual& residu
   }
   if (o_.norm_before_gate) y = gated(y);
   return out_(y, residual);
+}
+
+bool Mamba2Mixer::phases(PhaseList& list) const {
+  if (o_.in_scale != 1.0f || stream_scales_ || !are_constants({dt_bias_, a_, d_})) return false;
+  const auto residual = list.residual();
+  const int inner = o_.heads * o_.head_dim, shared = o_.groups * o_.state, channels = channels_of(o_);
+  if (!list.linear(in_)) return false;
+  const auto all = list.value();
+  const auto mixed = conv_phase(list, list.part(all, inner, channels), channels, conv_weight_, conv_bias_,
+                                conv_slot_, o_.activation);
+  if (mixed == PhaseList::kNone) return false;
+
+  const auto streams = token_phase(
+      list, {mixed, list.part(all, inner + channels, o_.heads)}, {inner, o_.heads, shared, shared},
+      [=, heads = o_.heads, low = o_.dt_min, high = o_.dt_max, bias = dt_bias_](const kernels::WorkView& v,
+                                                                                ptrdiff_t t) {
+        const float* const from = v.read[0] + t * v.stride[0];
+        std::copy_n(from, inner, v.made[0] + t * inner);
+        std::copy_n(from + inner, shared, v.made[2] + t * shared);
+        std::copy_n(from + inner + shared, shared, v.made[3] + t * shared);
+        const float* const step = v.read[1] + t * v.stride[1];
+        for (int h = 0; h < heads; ++h)
+          v.made[1][t * heads + h] = one_step(step[h] + bias.data<float>()[h], low, high);
+      });
+  const auto scanned =
+      scan_phase(list, streams, inner, o_.heads, ssm_slot_,
+                 [o = o_, inner, shared, a = a_, d = d_, body = kernels::recurrent_bodies().scan](
+                     const kernels::WorkView& v, const ScanTokens& at, int head) {
+                   const ptrdiff_t held = at.row * static_cast<ptrdiff_t>(inner) * o.state;
+                   body({.x = v.read[0] + at.first * inner,
+                         .dt = v.read[1] + at.first * o.heads,
+                         .a = a.data<float>(),
+                         .b = v.read[2] + at.first * shared,
+                         .c = v.read[3] + at.first * shared,
+                         .d = d.data<float>(),
+                         .before = v.from[0] + held,
+                         .out = v.made[0] + at.first * inner,
+                         .after = v.given[0] + held,
+                         .count = at.count,
+                         .heads = o.heads,
+                         .head_dim = o.head_dim,
+                         .groups = o.groups,
+                         .state_dim = o.state},
+                        head);
+                 });
+
+  list.set_value(scanned);
+  const auto gate = list.part(all, 0, inner);
+  if (!o_.norm_before_gate) list.multiply(gate, Activation::silu);
+  const Norm norm(RmsNorm{.weight = std::nullopt, .eps = o_.eps});
+  if (norm_weight_ && !list.columns(0, o_.groups, inner / o_.groups, 0.0f, &norm, norm_weight_)) return false;
+  if (o_.norm_before_gate) list.multiply(gate, Activation::silu);
+  return list.linear(out_, residual);
 }
 
 }  // namespace mlxcel

@@ -9,6 +9,7 @@
 #include "checkpoint/config.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
+#include "nn/phases.h"
 #include "nn/weights.h"
 #include "state/step.h"
 
@@ -44,6 +45,7 @@ class Mamba2Mixer {
  public:
   Mamba2Mixer(const Weights& w, const Mamba2Options& options);
   array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
 
  private:
   Mamba2Options o_;
@@ -55,5 +57,10 @@ class Mamba2Mixer {
   std::optional<array> stream_scales_;  // [outputs of in_proj]
   int conv_slot_, ssm_slot_;
 };
+
+/// min(max(log(1 + e^(x + bias)), low), high): x [tokens, heads], bias [heads]; a token's bits follow from
+/// its values alone.
+array time_step(const array& x, const array& bias, float low = 0.0f,
+                float high = std::numeric_limits<float>::infinity());
 
 }  // namespace mlxcel

@@ -4,12 +4,14 @@
 #include <mlx/transforms.h>
 
 #include <algorithm>
+#include <cmath>
 #include <cstring>
 #include <map>
 #include <set>
 
 #include "base/error.h"
 #include "nn/fault.h"
+#include "nn/finite.h"
 
 namespace mlxcel {
 
@@ -80,6 +82,7 @@ struct Weights::Books {
   std::shared_ptr<Source> source;
   StateLayout* layout = nullptr;
   Progress progress;
+  Shelf shelf;
   size_t done = 0, total = 0;
   std::vector<TensorShape> asked;
   std::set<std::string, std::less<>> touched;
@@ -92,13 +95,14 @@ struct Weights::Books {
   std::shared_ptr<AdapterBook> adapters = std::make_shared<AdapterBook>();
 };
 
-Weights Weights::load(std::shared_ptr<Source> source, StateLayout& layout, Progress progress) {
+Weights Weights::load(std::shared_ptr<Source> source, StateLayout& layout, Progress progress, Shelf shelf) {
   auto books = std::make_shared<Books>();
   if (progress)
     for (const auto& name : source->names()) books->total += source->find(name).value().bytes;
   books->source = std::move(source);
   books->layout = &layout;
   books->progress = std::move(progress);
+  books->shelf = std::move(shelf);
   return Weights(std::move(books), "");
 }
 
@@ -144,7 +148,7 @@ bool Weights::has(std::string_view name) const {
   return books_->mode != Books::Mode::record && books_->source->find(full(name)).has_value();
 }
 
-std::optional<Weight> Weights::take(const std::string& name, const Shape& shape, Fit fit) const {
+std::optional<WeightInfo> Weights::enter(const std::string& name, const Shape& shape, Fit fit) const {
   Books& books = *books_;
   books.asked.push_back({name, shape});
   books.touched.insert(name);
@@ -160,16 +164,72 @@ std::optional<Weight> Weights::take(const std::string& name, const Shape& shape,
   books.bytes_by_label[storage_label(*info)] += info->bytes;
   auto& typed = books.bytes_by_dtype.try_emplace(dtype_name(info->dtype), info->dtype, 0).first->second;
   typed.second += info->bytes;
-  if (books.mode == Books::Mode::plan) {
-    books.held += info->bytes;
-    return std::nullopt;
-  }
-  Weight weight = books.source->load(name);
+  if (books.mode == Books::Mode::plan) books.held += info->bytes;
+  return info;
+}
+
+Weight Weights::read(const std::string& name, const Shape& shape, const WeightInfo& info) const {
+  Weight weight = books_->source->load(name);
+  require_finite(name, weight);
   weight.shape = shape;
-  books.done += info->bytes;
-  if (books.progress) books.progress(books.done, books.total);
+  count(info);
   return weight;
 }
+
+void Weights::count(const WeightInfo& info) const {
+  books_->done += info.bytes;
+  if (books_->progress) books_->progress(books_->done, books_->total);
+}
+
+std::optional<Weight> Weights::take(const std::string& name, const Shape& shape, Fit fit) const {
+  const auto info = enter(name, shape, fit);
+  if (!info || books_->mode != Books::Mode::load) return std::nullopt;
+  return read(name, shape, *info);
+}
+
+class Weights::Group {
+ public:
+  explicit Group(const Weights& weights) : w_(weights) {}
+
+  void add(std::string name, Shape shape) {
+    const auto info = w_.enter(name, shape);
+    if (info && w_.books_->mode == Books::Mode::load)
+      parts_.push_back({std::move(name), std::move(shape), *info});
+  }
+
+  /// Of all that was added, where all of it is to be loaded; `gated`: a gate, then an up projection.
+  std::optional<kernels::Matrix> matrix(bool gated = false) const {
+    if (parts_.empty()) return std::nullopt;
+    std::vector<kernels::WeightForm> forms;
+    for (const Part& part : parts_) {
+      const bool bytes = part.info.format && part.info.format->mode != QuantMode::affine;
+      forms.push_back({part.name, part.shape, part.info.format, bytes ? mx::uint8 : part.info.dtype});
+    }
+    const Shelf& shelf = w_.books_->shelf;
+    if (shelf.find)
+      if (auto found = shelf.find(forms, gated)) {
+        for (const Part& part : parts_) w_.count(part.info);
+        w_.hold(found->bytes());
+        return found;
+      }
+    std::vector<Weight> weights;
+    for (const Part& part : parts_) weights.push_back(w_.read(part.name, part.shape, part.info));
+    auto made =
+        gated ? kernels::Matrix::gated(weights[0], weights[1]) : kernels::Matrix::concatenated(weights);
+    w_.hold(made.bytes());
+    if (shelf.keep) shelf.keep(made);
+    return made;
+  }
+
+ private:
+  struct Part {
+    std::string name;
+    Shape shape;
+    WeightInfo info;
+  };
+  const Weights& w_;
+  std::vector<Part> parts_;
+};
 
 void Weights::hold(size_t bytes) const { books_->held += bytes; }
 
@@ -201,12 +261,12 @@ Linear Weights::fused(const std::vector<std::string>& names, const std::vector<i
                       Bias bias) const {
   Linear linear{.matrix = {}, .bias = {}, .out = 0, .in = in};
   linear.site = site(names, outs, in);
-  std::vector<Weight> weights;
+  Group group(*this);
   std::vector<float> bias_values;
   bool biased = false;
   for (size_t i = 0; i < names.size(); ++i) {
     const std::string base = full(names[i]);
-    if (auto weight = take(base + ".weight", {outs[i], in})) weights.push_back(std::move(*weight));
+    group.add(base + ".weight", {outs[i], in});
     const auto values = bias_of(base + ".bias", outs[i], bias);
     biased |= values.has_value();
     if (values)
@@ -215,10 +275,7 @@ Linear Weights::fused(const std::vector<std::string>& names, const std::vector<i
       bias_values.insert(bias_values.end(), static_cast<size_t>(outs[i]), 0.0f);
     linear.out += outs[i];
   }
-  if (weights.size() == names.size()) {
-    linear.matrix = kernels::Matrix::concatenated(weights);
-    hold(linear.matrix.bytes());
-  }
+  if (auto matrix = group.matrix()) linear.matrix = std::move(*matrix);
   if (biased) linear.bias = array(bias_values.data(), {linear.out}, mx::float32);
   return linear;
 }
@@ -226,15 +283,13 @@ Linear Weights::fused(const std::vector<std::string>& names, const std::vector<i
 GatedLinear Weights::gated(std::string_view gate, std::string_view up, int out, int in, Bias bias) const {
   GatedLinear linear{.matrix = {}, .gate_bias = {}, .up_bias = {}, .out = out, .in = in};
   linear.site = site({std::string(gate), std::string(up)}, {out, out}, in);
-  auto g = take(full(gate) + ".weight", {out, in});
+  const bool swapped = fault("gate and up swapped");
+  Group group(*this);
+  group.add(full(swapped ? up : gate) + ".weight", {out, in});
   linear.gate_bias = bias_of(full(gate) + ".bias", out, bias);
-  auto u = take(full(up) + ".weight", {out, in});
+  group.add(full(swapped ? gate : up) + ".weight", {out, in});
   linear.up_bias = bias_of(full(up) + ".bias", out, bias);
-  if (g && u) {
-    linear.matrix =
-        fault("gate and up swapped") ? kernels::Matrix::gated(*u, *g) : kernels::Matrix::gated(*g, *u);
-    hold(linear.matrix.bytes());
-  }
+  if (auto matrix = group.matrix(true)) linear.matrix = std::move(*matrix);
   return linear;
 }
 
@@ -246,20 +301,17 @@ Linear Weights::fused_bank(const std::vector<std::string>& names, int experts, i
                            Bias bias) const {
   Linear linear{.matrix = {}, .bias = {}, .out = out * static_cast<int>(names.size()), .in = in};
   linear.site = site(names, std::vector<int>(names.size(), out), in, experts);
-  std::vector<Weight> weights;
+  Group group(*this);
   std::vector<array> biases;
   const bool record = books_->mode == Books::Mode::record;
   for (const std::string& name : names) {
     const std::string base = full(name);
-    if (auto weight = take(base + ".weight", {experts, out, in})) weights.push_back(std::move(*weight));
+    group.add(base + ".weight", {experts, out, in});
     if (bias == Bias::none || (bias == Bias::as_stored && (record || !books_->source->find(base + ".bias"))))
       continue;
     if (const auto weight = take(base + ".bias", {experts, out})) biases.push_back(to_float32(*weight));
   }
-  if (weights.size() == names.size()) {
-    linear.matrix = kernels::Matrix::concatenated(weights);
-    hold(linear.matrix.bytes());
-  }
+  if (auto matrix = group.matrix()) linear.matrix = std::move(*matrix);
   if (biases.empty()) return linear;
   if (biases.size() != names.size())
     fail(ErrorKind::bad_checkpoint, "{}: some of {} have a bias, some have none", path_,
@@ -274,23 +326,42 @@ GatedLinear Weights::gated_bank(std::string_view gate, std::string_view up, int 
                                 int in) const {
   GatedLinear linear{.matrix = {}, .gate_bias = {}, .up_bias = {}, .out = out, .in = in};
   linear.site = site({std::string(gate), std::string(up)}, {out, out}, in, experts);
-  const auto g = take(full(gate) + ".weight", {experts, out, in});
-  const auto u = take(full(up) + ".weight", {experts, out, in});
-  if (g && u) {
-    linear.matrix =
-        fault("gate and up swapped") ? kernels::Matrix::gated(*u, *g) : kernels::Matrix::gated(*g, *u);
-    hold(linear.matrix.bytes());
-  }
+  const bool swapped = fault("gate and up swapped");
+  Group group(*this);
+  group.add(full(swapped ? up : gate) + ".weight", {experts, out, in});
+  group.add(full(swapped ? gate : up) + ".weight", {experts, out, in});
+  if (auto matrix = group.matrix(true)) linear.matrix = std::move(*matrix);
   return linear;
 }
 
+namespace {
+
+/// Tables of tokens, read through Embedding's operator(), take adapters; those of positions and kinds do not.
+bool is_token_table(std::string_view name) {
+  const auto dot = name.rfind('.');
+  const std::string_view leaf = dot == std::string_view::npos ? name : name.substr(dot + 1);
+  for (const char* known :
+       {"embed_tokens", "wte", "word_embeddings", "tok_embeddings", "embeddings", "embedding", "embed"})
+    if (leaf == known) return true;
+  return false;
+}
+
+}  // namespace
+
 Embedding Weights::embedding(std::string_view name, int rows, int width, float scale) const {
   Embedding embedding{.table = {}, .rows = rows, .width = width, .scale = scale};
-  if (const auto weight = take(full(name) + ".weight", {rows, width})) {
-    embedding.table = kernels::Matrix::concatenated({&*weight, 1});
-    hold(embedding.table.bytes());
-  }
+  if (is_token_table(name)) embedding.site = books_->adapters->add_table(full(name) + ".weight", rows, width);
+  Group group(*this);
+  group.add(full(name) + ".weight", {rows, width});
+  if (auto matrix = group.matrix()) embedding.table = std::move(*matrix);
   return embedding;
+}
+
+Linear Weights::head_of(const Embedding& embedding, std::string_view name, std::string_view table) const {
+  Linear head = embedding.as_linear();
+  head.site = books_->adapters->add_site({{full(name) + ".weight", embedding.rows, full(table) + ".weight"}},
+                                         embedding.width, 0);
+  return head;
 }
 
 RmsNorm Weights::rms_norm(std::string_view name, int width, float eps, float offset) const {
@@ -315,6 +386,26 @@ array Weights::tensor(std::string_view name, const Shape& shape) const {
 std::optional<array> Weights::optional_tensor(std::string_view name, const Shape& shape) const {
   if (!has(name)) return std::nullopt;
   return tensor(name, shape);
+}
+
+array Weights::integers(std::string_view name, const Shape& shape, int below) const {
+  const auto weight = take(full(name), shape);
+  if (!weight) return mx::zeros(shape, mx::int32);  // never evaluated
+  const auto dtype = weight->data.dtype();
+  const bool whole = dtype == mx::int32 || dtype == mx::int64;
+  const array stored = whole ? mx::contiguous(mx::astype(weight->data, mx::int64)) : to_float32(*weight);
+  array values = mx::zeros(shape, mx::int32);
+  mx::eval({stored, values});
+  for (size_t i = 0; i < values.size(); ++i) {
+    const double value =
+        whole ? static_cast<double>(stored.data<int64_t>()[i]) : static_cast<double>(stored.data<float>()[i]);
+    if (!(value >= 0.0 && value < below && value == std::floor(value)))
+      fail(ErrorKind::bad_checkpoint, "{}: expected whole numbers from 0 to {}, checkpoint has {}",
+           full(name), below - 1, value);
+    values.data<int32_t>()[i] = static_cast<int32_t>(value);
+  }
+  hold(values.nbytes());
+  return values;
 }
 
 std::optional<array> Weights::bias(std::string_view name, int width, Bias wanted) const {

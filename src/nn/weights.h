@@ -8,12 +8,14 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/source.h"
+#include "kernels/packed_file.h"
 #include "nn/linear.h"
 #include "nn/norm.h"
 #include "state/store.h"
@@ -44,9 +46,16 @@ struct WeightReport {
 class Weights {
  public:
   using Progress = std::function<void(size_t done, size_t total)>;
+  /// Where packed matrices may come from in place of the checkpoint, and what is told of those that did not.
+  struct Shelf {
+    std::function<std::optional<kernels::Matrix>(std::span<const kernels::WeightForm> forms, bool gated)>
+        find;
+    std::function<void(const kernels::Matrix& matrix)> keep;
+  };
 
   /// Loads: tensors are read, packed and let go one by one; `progress` counts stored bytes.
-  static Weights load(std::shared_ptr<Source> source, StateLayout& layout, Progress progress = {});
+  static Weights load(std::shared_ptr<Source> source, StateLayout& layout, Progress progress = {},
+                      Shelf shelf = {});
   /// Shapes only, from headers: memory estimates, inspect. The parts hold no data and must not run.
   static Weights plan(std::shared_ptr<Source> source, StateLayout& layout);
   /// No checkpoint at all: notes what an architecture asks for. `as_stored` biases are absent.
@@ -69,6 +78,8 @@ class Weights {
   /// Several projections of one input as one matrix, their outputs one after another (q, k, v).
   Linear fused(const std::vector<std::string>& names, const std::vector<int>& outs, int in,
                Bias bias = Bias::as_stored) const;
+  /// A table as the output matrix `name` (tied heads); `table` is the table's name.
+  Linear head_of(const Embedding& embedding, std::string_view name, std::string_view table) const;
   /// A gate and an up projection that share their input.
   GatedLinear gated(std::string_view gate, std::string_view up, int out, int in,
                     Bias bias = Bias::as_stored) const;
@@ -86,6 +97,9 @@ class Weights {
   /// stored or not, anywhere.
   array tensor(std::string_view name, const Shape& shape) const;
   std::optional<array> optional_tensor(std::string_view name, const Shape& shape) const;
+  /// A dense tensor of whole numbers from 0 to `below` - 1 (at most 2^24), stored as integers or as floats,
+  /// as int32.
+  array integers(std::string_view name, const Shape& shape, int below) const;
   /// A bias by its whole leaf name ("conv1d.bias").
   std::optional<array> bias(std::string_view name, int width, Bias wanted) const;
 
@@ -107,8 +121,15 @@ class Weights {
       : books_(std::move(books)), path_(std::move(path)) {}
   std::string full(std::string_view name) const;
   enum class Fit { exact, but_for_ones };
-  /// Checks, loads and enters a weight in the books; nothing under plan() and record().
+  /// Checks a weight and enters it in the books; what the checkpoint says of it, nothing under record().
+  std::optional<WeightInfo> enter(const std::string& name, const Shape& shape, Fit fit = Fit::exact) const;
+  Weight read(const std::string& name, const Shape& shape, const WeightInfo& info) const;
+  void count(const WeightInfo& info) const;
+  /// Both; nothing under plan() and record().
   std::optional<Weight> take(const std::string& name, const Shape& shape, Fit fit = Fit::exact) const;
+  /// Weights entered one after another as one matrix, from the shelf where it has it; none under plan() and
+  /// record().
+  class Group;
   std::optional<array> bias_of(const std::string& name, int out, Bias bias) const;
   void hold(size_t bytes) const;
   std::shared_ptr<const AdapterSite> site(const std::vector<std::string>& names, const std::vector<int>& outs,

@@ -16,6 +16,7 @@ namespace {
 /// Latent attention whose values are opened by sigmoid(g_proj(x)).
 class GatedMla : public Mla {
  public:
+  bool phases(PhaseList& list) const = delete;  // those of plain latent attention are not its own
   GatedMla(const Weights& w, const MlaOptions& options, bool gated) : Mla(w, options) {
     if (gated) gate_ = w.linear("g_proj", options.heads * options.value_dim, options.hidden, Bias::none);
   }
