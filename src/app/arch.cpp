@@ -20,9 +20,12 @@ namespace {
 /// Kinds of drafts a family's answers may be checked against.
 std::vector<std::string> drafters_of(const ArchEntry& entry) {
   if (entry.kind != "decoder") return {};
-  std::vector<std::string> kinds = {"draft", "prompt-lookup"};
-  for (const NamedArch& known : arch_table())
-    if (known.family == entry.family && known.arch.mtp.build) kinds.emplace_back("internal-mtp");
+  std::vector<std::string> kinds = {"draft", "prompt-lookup", "dflash"};
+  for (const NamedArch& known : arch_table()) {
+    if (known.family != entry.family || !known.arch.mtp.build) continue;
+    kinds.emplace_back("internal-mtp");
+    if (!known.arch.mtp.drafters.empty()) kinds.emplace_back("mtp");
+  }
   return kinds;
 }
 
@@ -31,8 +34,8 @@ std::vector<std::string> kv_modes(const ArchEntry& entry) {
   std::vector<std::string> modes;
   if (entry.kind == "encoder") return modes;
   const StateLayout layout = tiny_layout(entry);
-  for (const KvMode mode :
-       {KvMode::fp16, KvMode::int8, KvMode::turbo4_asym, KvMode::turbo4, KvMode::turbo3_asym}) {
+  for (const KvMode mode : {KvMode::fp16, KvMode::int8, KvMode::turbo4_asym, KvMode::turbo4_delegated,
+                            KvMode::turbo4, KvMode::turbo3_asym}) {
     try {
       plan_kv(layout, {.mode = mode, .boundary_values = 0, .skip_last_layer = false}, mx::float16, 0,
               entry.family);

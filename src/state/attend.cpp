@@ -1,9 +1,11 @@
 #include "state/attend.h"
 
+#include <algorithm>
 #include <cmath>
 #include <limits>
 
 #include "base/error.h"
+#include "state/join.h"
 #include "state/kv_twin.h"
 #include "state/pages.h"
 #include "state/step_pages.h"
@@ -13,9 +15,14 @@ namespace {
 
 /// softmax(q k^T) v of one row, in plain operations. q [count, heads, key_dim], k [kv_heads, keys, key_dim],
 /// v [kv_heads, keys, value_dim], mask [count, keys] or [kv_heads, 1, count, keys] bool or none -> [count,
-/// heads * value_dim].
+/// heads * value_dim], and what attend_level() says of it where `level` is given. `recent`: a mask [count,
+/// keys] of those that bring other values.
+struct Recent {
+  array mask, values;
+};
 array attend_row(const array& q, const array& k, const array& v, const std::optional<array>& mask,
-                 const AttendOptions& options, const std::optional<array>& bias = std::nullopt) {
+                 const AttendOptions& options, const std::optional<array>& bias = std::nullopt,
+                 std::optional<array>* level = nullptr, const Recent* recent = nullptr) {
   const int count = q.shape(0), heads = q.shape(1), kv_heads = k.shape(0), keys = k.shape(1),
             group = heads / kv_heads;
   const auto grouped =
@@ -30,8 +37,18 @@ array attend_row(const array& q, const array& k, const array& v, const std::opti
     scores = mx::concatenate({scores, mx::broadcast_to(sinks, {kv_heads, group, count, 1})}, 3);
   }
   array weights = mx::softmax(scores, -1);
+  if (level) {
+    const array sum = mx::logsumexp(scores, -1);  // [kv_heads, group, count]
+    *level = mx::reshape(mx::transpose(sum, {2, 0, 1}), {count, heads});
+    weights = mx::where(mx::isfinite(mx::expand_dims(sum, -1)), weights, array(0.0f));
+  }
   if (options.sinks) weights = mx::slice(weights, {0, 0, 0, 0}, {kv_heads, group, count, keys});
-  array out = mx::matmul(mx::reshape(weights, {kv_heads, group * count, keys}), v);
+  const auto sum_of = [&](const array& w, const array& values) {
+    return mx::matmul(mx::reshape(w, {kv_heads, group * count, keys}), values);
+  };
+  array out = !recent ? sum_of(weights, v)
+                      : mx::add(sum_of(mx::where(recent->mask, array(0.0f), weights), v),
+                                sum_of(mx::where(recent->mask, weights, array(0.0f)), recent->values));
   out = mx::transpose(mx::reshape(out, {kv_heads, group, count, -1}), {2, 0, 1, 3});
   return mx::reshape(out, {count, -1});
 }
@@ -64,7 +81,8 @@ void write_pools(Step::Pages& pages, const Step& step, int slot, const array& k,
   };
   replace(place.keys, k, place.format.keys, place.blocks.key_split);
   if (v) replace(place.values, *v, place.format.values, 0);
-  pages.written.push_back({slot, *place.keys, place.values});
+  if (place.recent) replace(place.plain, *v, place.format.keys, 0);
+  pages.written.push_back({slot, *place.keys, place.values, place.plain});
 }
 
 /// Pages [from, to) of a row.
@@ -98,7 +116,7 @@ array narrowed(const array& mask, const array& chosen, int kv_heads) {
 }
 
 array attend_reference(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
-                       const AttendOptions& options) {
+                       const AttendOptions& options, std::vector<array>* levels = nullptr) {
   Step::Pages& pages = step.pages();
   KvPlace& place = pages.store->places[static_cast<size_t>(slot)];
   const int window = pages.store->groups[static_cast<size_t>(place.group)].window();
@@ -111,8 +129,9 @@ array attend_reference(const array& q, const array& k, const std::optional<array
   for (size_t r = 0; r < step.rows().size(); ++r) {
     const StepRow& row = step.rows()[r];
     const int end = row.position + row.count;
+    const int drafts = end - row.open;  // queries from here on see what this one sees, and each other
     const int oldest = chunk > 0    ? row.position - row.position % chunk
-                       : window > 0 ? std::max(0, row.position - window + 1)
+                       : window > 0 ? std::max(0, std::min(row.position, drafts) - window + 1)
                                     : 0;
     const int from = oldest / kPageTokens, to = (end + kPageTokens - 1) / kPageTokens;
     const array ids = page_ids(row, place.group, from, to);
@@ -124,9 +143,13 @@ array attend_reference(const array& q, const array& k, const std::optional<array
           mx::add(mx::subtract(queries, mx::remainder(queries, array(block))), array(block));
       mask = mx::less(keys, mx::minimum(own_end, array(end)));
     }
+    if (row.open > 0)
+      mask = mx::logical_or(
+          mask, mx::logical_and(mx::greater_equal(queries, array(drafts)), mx::less(keys, array(end))));
+    const array eldest = mx::minimum(queries, array(drafts));
     if (chunk > 0)
-      mask = mx::logical_and(mask, mx::greater_equal(keys, queries - mx::remainder(queries, array(chunk))));
-    if (window > 0) mask = mx::logical_and(mask, mx::greater(keys, queries - array(window)));
+      mask = mx::logical_and(mask, mx::greater_equal(keys, eldest - mx::remainder(eldest, array(chunk))));
+    if (window > 0) mask = mx::logical_and(mask, mx::greater(keys, eldest - array(window)));
     // Behind the row's end a page may hold another row's old values; 0 * inf must not get in.
     const array held =
         mx::reshape(mx::less(mx::arange(from * kPageTokens, to * kPageTokens), array(end)), {1, -1, 1});
@@ -137,7 +160,14 @@ array attend_reference(const array& q, const array& k, const std::optional<array
     std::optional<array> bias;
     if (options.bias)
       bias = by_distance(rows_of(*options.bias, row.first, row.count), mx::subtract(queries, keys));
-    outs.push_back(attend_row(rows_of(q, row.first, row.count), row_keys, values, mask, options, bias));
+    std::optional<array> level;
+    std::optional<Recent> recent;
+    if (place.recent)
+      recent = {mx::greater(keys, eldest - array(place.recent->keys)),
+                mx::where(held, gathered(*place.plain, ids), array(0.0f))};
+    outs.push_back(attend_row(rows_of(q, row.first, row.count), row_keys, values, mask, options, bias,
+                              levels ? &level : nullptr, recent ? &*recent : nullptr));
+    if (levels) levels->push_back(*level);
   }
   return outs.size() == 1 ? outs[0] : mx::concatenate(outs, 0);
 }
@@ -163,11 +193,51 @@ void check(const array& q, const array& k, const std::optional<array>& v, const 
 
 }  // namespace
 
-array attend(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
-             const AttendOptions& options) {
-  check(q, k, v, step);
+namespace {
+
+kernels::PagePool pool_of(const PageGroup& group, size_t offset, const kernels::PageBlocks& blocks) {
+  return {reinterpret_cast<char*>(group.memory->data()) + offset, group.page_bytes, blocks, group.memory};
+}
+
+bool keeps_recent(Step& step, int slot) {
+  return step.pages().store->places[static_cast<size_t>(slot)].recent.has_value();
+}
+
+/// Recent keys and older ones, each with the values that they bring, apart.
+struct Apart {
+  Leveled near, far;
+};
+Apart attend_apart(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
+                   const AttendOptions& options) {
   Step::Pages& pages = step.pages();
   StateStore::Impl& store = *pages.store;
+  const KvSpec& spec = store.layout.kv()[static_cast<size_t>(slot)];
+  const KvPlace& place = store.places[static_cast<size_t>(slot)];
+  const PageGroup& group = store.groups[static_cast<size_t>(place.recent->group)];
+  const array& old = pages.old_keys(step, place.recent->keys);
+  const auto both = [](const std::optional<array>& chosen, const array& bits) {
+    return chosen ? mx::bitwise_and(*chosen, bits) : bits;
+  };
+  kernels::AttentionForm near = form_of(q, spec, options), far = near;
+  far.chosen = both(far.chosen, old);
+  if (spec.chunk > 0 || near.chosen)
+    near.chosen = both(near.chosen, mx::bitwise_invert(old));
+  else
+    near.window = place.recent->keys;  // shorter than a window of the slot's own
+  const PageGroup& coded = store.groups[static_cast<size_t>(place.group)];
+  const kernels::PagePool recent = pool_of(group, place.recent->offset, place.recent->blocks);
+  const auto [near_out, near_level] =
+      kernels::paged_attention_level(q, k, v, recent, pages.rows_of(step, place.recent->group), near);
+  const auto [far_out, far_level] = kernels::paged_attention_level(
+      q, k, v, pool_of(coded, place.offset, place.blocks), pages.rows_of(step, place.group), far);
+  return {{near_out, near_level}, {far_out, far_level}};
+}
+
+/// The slot a call is for, once it fits.
+const KvSpec& checked(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
+                      const AttendOptions& options) {
+  check(q, k, v, step);
+  const StateStore::Impl& store = *step.pages().store;
   const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
   if (k.shape(1) != spec.kv_heads || k.shape(2) != spec.key_dim || (v ? v->shape(2) : 0) != spec.value_dim ||
       (!v && spec.latent == 0))
@@ -178,9 +248,67 @@ array attend(const array& q, const array& k, const std::optional<array>& v, Step
     fail(ErrorKind::internal, "attend: weights of distances beside a cap or blocks, KV slot {}", slot);
   if (options.chosen && (spec.window > 0 || spec.chunk > 0))
     fail(ErrorKind::internal, "attend: keys are chosen in KV slot {}, which has a window or chunks", slot);
-  if (store.mode == KernelMode::reference) return attend_reference(q, k, v, step, slot, options);
+  return spec;
+}
+
+}  // namespace
+
+array attend(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
+             const AttendOptions& options) {
+  const KvSpec& spec = checked(q, k, v, step, slot, options);
+  if (step.pages().store->mode == KernelMode::reference)
+    return attend_reference(q, k, v, step, slot, options);
+  if (keeps_recent(step, slot)) {
+    const Apart apart = attend_apart(q, k, v, step, slot, options);
+    return joined(apart.near, apart.far, options.sinks);
+  }
   const AttendPlace place = attend_place(step, slot);
   return kernels::paged_attention(q, k, v, options.sinks, place.pool, place.rows, form_of(q, spec, options));
+}
+
+std::pair<array, array> attend_level(const array& q, const array& k, const std::optional<array>& v,
+                                     Step& step, int slot, const AttendOptions& options) {
+  const KvSpec& spec = checked(q, k, v, step, slot, options);
+  if (options.sinks)
+    fail(ErrorKind::internal, "attend: sinks where attentions are yet to be joined, KV slot {}", slot);
+  if (step.pages().store->mode == KernelMode::reference) {
+    std::vector<array> levels;
+    const array out = attend_reference(q, k, v, step, slot, options, &levels);
+    return {out, levels.size() == 1 ? levels[0] : mx::concatenate(levels, 0)};
+  }
+  if (keeps_recent(step, slot)) {
+    const Apart apart = attend_apart(q, k, v, step, slot, options);
+    return {joined(apart.near, apart.far, std::nullopt), joined_level(apart.near, apart.far)};
+  }
+  const AttendPlace place = attend_place(step, slot);
+  return kernels::paged_attention_level(q, k, v, place.pool, place.rows, form_of(q, spec, options));
+}
+
+KeyChoice every_key(const Step& step, int every) {
+  KeyChoice choice;
+  int pages = 1;
+  for (const StepRow& row : step.rows())
+    pages = std::max(pages, (row.position + row.count + kPageTokens - 1) / kPageTokens);
+  if (kernel_mode() == KernelMode::reference) {
+    for (const StepRow& row : step.rows()) {
+      const int end = row.position + row.count;
+      const array keys =
+          mx::reshape(mx::arange((end + kPageTokens - 1) / kPageTokens * kPageTokens), {1, 1, -1});
+      const array queries = mx::reshape(mx::arange(row.position, end), {1, -1, 1});
+      const array last = mx::equal(mx::remainder(keys, array(every)), array(every - 1));
+      choice.masks.push_back(mx::logical_and(last, mx::less_equal(keys, queries)));
+    }
+    return choice;
+  }
+  std::vector<uint32_t> words(static_cast<size_t>(step.count()) * static_cast<size_t>(pages));
+  for (const StepRow& row : step.rows())
+    for (int i = 0; i < row.count; ++i) {
+      uint32_t* const own = words.data() + static_cast<size_t>(row.first + i) * static_cast<size_t>(pages);
+      for (int key = every - 1; key <= row.position + i; key += every)
+        own[key / kPageTokens] |= 1u << (key % kPageTokens);
+    }
+  choice.bits = array(words.data(), {step.count(), 1, pages}, mx::uint32);
+  return choice;
 }
 
 namespace {
@@ -209,6 +337,11 @@ KeyChoice choose_reference(const array& q, const array& k, const std::optional<a
     const array queries = mx::reshape(mx::arange(row.position, end), {-1, 1});
     const array visible = mx::less_equal(mx::reshape(mx::arange(keys), {1, -1}), queries);
     scores = mx::where(visible, scores, least);
+    if (form.every > 1) {
+      const array key = mx::reshape(mx::arange(keys), {1, -1});
+      scores =
+          mx::where(mx::equal(mx::remainder(key, array(form.every)), array(form.every - 1)), scores, least);
+    }
     const int blocks = (keys + form.block - 1) / form.block, sets = scores.shape(0);
     scores = mx::pad(
         scores, std::vector<std::pair<int, int>>{{0, 0}, {0, 0}, {0, blocks * form.block - keys}}, least);
@@ -253,11 +386,9 @@ AttendPlace attend_place(Step& step, int slot) {
   const KvSpec& spec = store.layout.kv().at(static_cast<size_t>(slot));
   const KvPlace& place = store.places[static_cast<size_t>(slot)];
   const PageGroup& group = store.groups[static_cast<size_t>(place.group)];
-  return {{reinterpret_cast<char*>(group.memory->data()) + place.offset, group.page_bytes, place.blocks,
-           group.memory},
-          pages.rows_of(step, place.group),
-          spec.window,
-          spec.chunk};
+  // Blocks of no heads, which fit nothing: only attend() reads recent values and older ones.
+  const kernels::PageBlocks blocks = place.recent ? kernels::PageBlocks{} : place.blocks;
+  return {pool_of(group, place.offset, blocks), pages.rows_of(step, place.group), spec.window, spec.chunk};
 }
 
 array attend_alone(const array& q, const array& k, const array& v, const Step& step,

@@ -5,6 +5,7 @@
 
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels/attention.h"
@@ -34,6 +35,15 @@ struct AttendOptions {
 /// are part of its keys there is no v.
 array attend(const array& q, const array& k, const std::optional<array>& v, Step& step, int slot,
              const AttendOptions& options);
+
+/// Beside it [tokens, heads]: the natural logarithm of each query's sum of e^score (sinks are none of its
+/// affair), by which attentions over several slots become one; minus infinity, and a result of zero, where a
+/// query sees nothing.
+std::pair<array, array> attend_level(const array& q, const array& k, const std::optional<array>& v,
+                                     Step& step, int slot, const AttendOptions& options);
+
+/// Of every `every` keys the last, for all of the step's queries that are not before it.
+KeyChoice every_key(const Step& step, int every);
 
 /// Appends index keys k [tokens, 1, dim] to a slot without values and chooses what the step's queries may
 /// see; q [tokens, heads, dim], `weights` [tokens, heads] or none: kernels/selection.h.

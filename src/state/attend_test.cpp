@@ -15,6 +15,7 @@
 #include "kernels/isa/dispatch.h"
 #include "state/kv_twin.h"
 #include "state/pages.h"
+#include "state/recent.h"
 
 namespace mlxcel {
 namespace {
@@ -27,16 +28,34 @@ struct Form {
   int chunk = 0;
   std::optional<KvFormat> format = {};
   int latent = 0;
+  int recent = 0;  // keys whose values are not coded
 };
 
 constexpr KvFormat kSteps{kernels::PageType::i8, kernels::PageType::i8};
 constexpr KvFormat kTurbo4{kernels::PageType::t4, kernels::PageType::t4};
+
+StateLayout layout_of(const Form& f) {
+  StateLayout layout;
+  layout.add_kv({.kv_heads = f.kv_heads,
+                 .key_dim = f.key_dim,
+                 .value_dim = f.latent > 0 ? 0 : f.value_dim,
+                 .window = f.window,
+                 .chunk = f.chunk,
+                 .latent = f.latent});
+  return layout;
+}
 
 StoreOptions pages_of(const Form& f, size_t tokens) {
   StoreOptions options{.kv_dtype = f.dtype, .max_tokens = tokens, .formats = {}};
   if (f.format) options.formats = {*f.format};
   return options;
 }
+
+struct Store : StateStore {
+  Store(const Form& f, size_t tokens) : StateStore(layout_of(f), pages_of(f, tokens)) {
+    if (f.recent > 0) keep_recent(*this, {f.recent});
+  }
+};
 
 /// One sequence's projections for every position.
 struct Sequence {
@@ -68,17 +87,6 @@ AttendOptions options_of(const Form& f) {
   return options;
 }
 
-StateLayout layout_of(const Form& f) {
-  StateLayout layout;
-  layout.add_kv({.kv_heads = f.kv_heads,
-                 .key_dim = f.key_dim,
-                 .value_dim = f.latent > 0 ? 0 : f.value_dim,
-                 .window = f.window,
-                 .chunk = f.chunk,
-                 .latent = f.latent});
-  return layout;
-}
-
 /// What pages keep of a value.
 double stored(float x, mx::Dtype dtype) {
   if (dtype == mx::float16) return static_cast<float>(mx::float16_t(x));
@@ -96,6 +104,7 @@ std::vector<float> kept(const std::vector<float>& x, int dim, kernels::PageType 
 
 std::vector<double> oracle(const Form& f, const Sequence& given, bool two_way = false) {
   Sequence s = given;
+  const int recent = two_way ? 0 : f.recent;
   if (f.format) {
     s.k = kept(s.k, f.key_dim, f.format->keys, f.latent);
     if (f.latent == 0) s.v = kept(s.v, f.value_dim, f.format->values, 0);
@@ -134,9 +143,11 @@ std::vector<double> oracle(const Form& f, const Sequence& given, bool two_way = 
       for (double& x : score) sum += (x = std::exp(x - top));
       for (int d = 0; d < f.value_dim; ++d) {
         double value = 0;
-        for (int j = lo; j <= hi; ++j)
+        for (int j = lo; j <= hi; ++j) {
+          const size_t at = static_cast<size_t>((j * f.kv_heads + g) * f.value_dim + d);
           value += score[static_cast<size_t>(j - lo)] *
-                   stored(s.v[static_cast<size_t>((j * f.kv_heads + g) * f.value_dim + d)], value_dtype);
+                   (i - j < recent ? stored(given.v[at], f.dtype) : stored(s.v[at], value_dtype));
+        }
         out[static_cast<size_t>((i * f.heads + h) * f.value_dim + d)] = value / sum;
       }
     }
@@ -273,6 +284,24 @@ std::vector<Form> forms() {
       {.value_dim = 33,
        .dtype = mx::float16,
        .format = KvFormat{kernels::PageType::t4, kernels::PageType::f16}},
+      {.heads = 9,
+       .kv_heads = 3,
+       .key_dim = 64,
+       .value_dim = 64,
+       .sinks = true,
+       .dtype = mx::float16,
+       .format = KvFormat{kernels::PageType::f16, kernels::PageType::t4},
+       .recent = 40},
+      {.window = 50, .format = KvFormat{kernels::PageType::f32, kernels::PageType::t4}, .recent = 33},
+      {.softcap = 3.0f,
+       .chunk = 70,
+       .format = KvFormat{kernels::PageType::f32, kernels::PageType::t4},
+       .recent = 8},
+      {.key_dim = 24,
+       .value_dim = 8,
+       .dtype = mx::bfloat16,
+       .format = KvFormat{kernels::PageType::bf16, kernels::PageType::t3},
+       .recent = 1},
       {.chunk = 9},
       {.heads = 8, .kv_heads = 2, .dtype = mx::float16, .chunk = 70},
   };
@@ -283,7 +312,7 @@ TEST(Attend, AgreesWithTheOracleAtPageAndSegmentEdges) {
     for (const int length : {1, 2, 31, 32, 33, 64, 65, 255, 256, 257, 300}) {
       SCOPED_TRACE(::testing::Message() << f.heads << "/" << f.kv_heads << " " << f.key_dim << ","
                                         << f.value_dim << " window " << f.window << " length " << length);
-      StateStore store(layout_of(f), pages_of(f, 512));
+      Store store(f, 512);
       const Sequence s = random_sequence(f, length, 7);
       expect_close(in_chunks(f, store, s, {length}), oracle(f, s), 2e-5);
     }
@@ -329,7 +358,7 @@ TEST(CodedPages, KeepVectorsAsWellAsTheirBitsCan) {
 
 TEST(Attend, LongContextAgreesWithTheOracle) {
   const Form f{.heads = 4, .kv_heads = 2, .sinks = true};
-  StateStore store(layout_of(f), pages_of(f, 2048));
+  Store store(f, 2048);
   const Sequence s = random_sequence(f, 1100, 3);
   expect_close(in_chunks(f, store, s, {1100}), oracle(f, s), 2e-5);
 }
@@ -339,7 +368,7 @@ TEST(Attend, ChunksChangeNoBit) {
     for (const int length : {33, 261}) {
       SCOPED_TRACE(::testing::Message()
                    << f.heads << "/" << f.kv_heads << " window " << f.window << " length " << length);
-      StateStore store(layout_of(f), pages_of(f, 4096));
+      Store store(f, 4096);
       const Sequence s = random_sequence(f, length, 11);
       const auto whole = in_chunks(f, store, s, {length});
       expect_same_bits(whole, in_chunks(f, store, s, std::vector<int>(static_cast<size_t>(length), 1)));
@@ -352,7 +381,7 @@ TEST(Attend, ChunksChangeNoBit) {
 TEST(Attend, NeighboursChangeNoBit) {
   for (const Form& f : forms()) {
     SCOPED_TRACE(::testing::Message() << f.heads << "/" << f.kv_heads << " window " << f.window);
-    StateStore store(layout_of(f), pages_of(f, 8192));
+    Store store(f, 8192);
     const std::vector<int> lengths = {5, 260, 33, 64, 1, 300, 90};
     std::vector<Sequence> sequences;
     std::vector<std::vector<float>> alone;
@@ -391,10 +420,14 @@ TEST(Attend, EveryInstructionSetGivesTheSameBits) {
     for (const kernels::Isa isa : kernels::available_isas()) {
       SCOPED_TRACE(kernels::to_string(isa));
       const WithIsa with(isa);
-      StateStore store(layout_of(f), pages_of(f, 512));
+      Store store(f, 512);
       auto got = in_chunks(f, store, s, {40, 1, 29});
       if (want.empty()) want = got;
-      expect_same_bits(want, got);
+      // Two attentions become one by functions that each set rounds in its own way.
+      if (f.recent > 0)
+        expect_close(got, oracle(f, s), 2e-5);
+      else
+        expect_same_bits(want, got);
       const auto both = run(f, {{&s, nullptr, 0, 70}}, true)[0];
       const Form wide{f.heads, f.kv_heads, f.key_dim, f.value_dim, 0, f.softcap, f.sinks};
       expect_close(both, oracle(wide, s, true), 2e-5);
@@ -408,7 +441,7 @@ TEST(Attend, WindowCountsTheCurrentToken) {
   for (const KernelMode mode : {KernelMode::native, KernelMode::reference}) {
     const InMode in(mode);
     for (const int length : {7, 8, 9, 16, 17, 40, 129}) {
-      StateStore store(layout_of(f), pages_of(f, 8192));
+      Store store(f, 8192);
       const Sequence s = random_sequence(f, length, 21);
       const auto width = static_cast<std::ptrdiff_t>(f.heads * f.value_dim);
       const auto last = [&](const Sequence& x, std::vector<int> chunks) {
@@ -444,7 +477,7 @@ TEST(Attend, ReferenceAgreesWithTheOracleAndTheKernels) {
     std::vector<std::vector<float>> results[2];
     for (const KernelMode mode : {KernelMode::native, KernelMode::reference}) {
       const InMode in(mode);
-      StateStore store(layout_of(f), pages_of(f, 512));
+      Store store(f, 512);
       RowState a = store.make_row(), b = store.make_row();
       auto& result = results[mode == KernelMode::native ? 0 : 1];
       for (auto part :
@@ -480,7 +513,7 @@ TEST(Attend, ForksGoTheirOwnWays) {
     for (const int shared : {31, 32, 40}) {
       const InMode in(mode);
       const Form f{.dtype = mx::float16};
-      StateStore store(layout_of(f), pages_of(f, 1024));
+      Store store(f, 1024);
       const Sequence s = random_sequence(f, 81, 4);
       Sequence t = random_sequence(f, 81, 5);
       std::copy_n(s.k.begin(), shared * f.kv_heads * f.key_dim, t.k.begin());
@@ -512,7 +545,7 @@ TEST(Attend, TruncationForgets) {
     for (const int window : {0, 20}) {
       const InMode in(mode);
       const Form f{.window = window, .dtype = mx::bfloat16};
-      StateStore store(layout_of(f), pages_of(f, 2048));
+      Store store(f, 2048);
       const Sequence s = random_sequence(f, 200, 6), wrong = random_sequence(f, 200, 66);
       const auto want = in_chunks(f, store, s, {150, 50});
       RowState row = store.make_row();
@@ -531,7 +564,7 @@ TEST(Attend, AbandonedStepsLeaveNoTrace) {
     for (const bool evaluated : {false, true}) {
       const InMode in(mode);
       const Form f{};
-      StateStore store(layout_of(f), pages_of(f, 512));
+      Store store(f, 512);
       const Sequence s = random_sequence(f, 60, 8);
       const auto want = in_chunks(f, store, s, {35, 25});
       RowState row = store.make_row();
@@ -559,7 +592,7 @@ TEST(Attend, ReusedPagesAreClean) {
   for (const KernelMode mode : {KernelMode::native, KernelMode::reference}) {
     const InMode in(mode);
     const Form f{};
-    StateStore store(layout_of(f), pages_of(f, 64));
+    Store store(f, 64);
     {
       RowState dirty = store.make_row();
       Sequence bad = random_sequence(f, 64, 1);
@@ -576,7 +609,7 @@ TEST(Attend, ReusedPagesAreClean) {
 
 TEST(Attend, ShapesAreChecked) {
   const Form f{};
-  StateStore store(layout_of(f), pages_of(f, 64));
+  Store store(f, 64);
   RowState row = store.make_row();
   Step step;
   step.add(&row, std::vector<int32_t>{1, 2}, Wants::last);

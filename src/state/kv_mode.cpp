@@ -14,7 +14,7 @@ namespace {
 
 using kernels::PageType;
 
-constexpr std::array<std::pair<std::string_view, KvMode>, 12> kNames = {{
+constexpr std::array<std::pair<std::string_view, KvMode>, 14> kNames = {{
     {"fp16", KvMode::fp16},
     {"float16", KvMode::fp16},
     {"f32", KvMode::f32},
@@ -24,6 +24,8 @@ constexpr std::array<std::pair<std::string_view, KvMode>, 12> kNames = {{
     {"turbo4-sym", KvMode::turbo4},
     {"turbo4-asym", KvMode::turbo4_asym},
     {"fp16+turbo4", KvMode::turbo4_asym},
+    {"turbo4-delegated", KvMode::turbo4_delegated},
+    {"fp16+turbo4-delegated", KvMode::turbo4_delegated},
     {"turbo3-asym", KvMode::turbo3_asym},
     {"turbo3", KvMode::turbo3_asym},
     {"fp16+turbo3", KvMode::turbo3_asym},
@@ -31,9 +33,11 @@ constexpr std::array<std::pair<std::string_view, KvMode>, 12> kNames = {{
 
 bool turnable(int width) { return width >= 2 && width <= kernels::kMostTurned && (width & (width - 1)) == 0; }
 
-bool turbo(KvMode mode) {
-  return mode == KvMode::turbo4 || mode == KvMode::turbo4_asym || mode == KvMode::turbo3_asym;
+/// Keys as they are, values in codes.
+bool asymmetric(KvMode mode) {
+  return mode == KvMode::turbo4_asym || mode == KvMode::turbo4_delegated || mode == KvMode::turbo3_asym;
 }
+bool turbo(KvMode mode) { return mode == KvMode::turbo4 || asymmetric(mode); }
 
 /// What a slot's heads are in one mode, boundaries apart; dense where they cannot take it.
 KvFormat format_of(const KvSpec& spec, KvMode mode, PageType dense) {
@@ -52,6 +56,11 @@ KvFormat format_of(const KvSpec& spec, KvMode mode, PageType dense) {
     }
     case KvMode::turbo4_asym:
       return turnable(spec.value_dim) ? KvFormat{dense, PageType::t4} : plain;
+    case KvMode::turbo4_delegated:
+      // A window that is all recent needs no codes.
+      return turnable(spec.value_dim) && (spec.window == 0 || spec.window > kRecentTokens)
+                 ? KvFormat{dense, PageType::t4}
+                 : plain;
     case KvMode::turbo3_asym:
       return turnable(spec.value_dim) ? KvFormat{dense, PageType::t3} : plain;
   }
@@ -67,10 +76,8 @@ const char* label_of(PageType type) {
 KvMode parse_kv_mode(std::string_view name) {
   for (const auto& [known, mode] : kNames)
     if (known == name) return mode;
-  if (name == "turbo4-delegated" || name == "fp16+turbo4-delegated")
-    fail_param("kv-cache-mode",
-               "kv-cache-mode {}: this build keeps recent and old values alike; take turbo4-asym", name);
-  fail_param("kv-cache-mode", "kv-cache-mode {}: expected fp16, int8, turbo4-asym, turbo4 or turbo3-asym",
+  fail_param("kv-cache-mode",
+             "kv-cache-mode {}: expected fp16, int8, turbo4-asym, turbo4-delegated, turbo4 or turbo3-asym",
              name);
 }
 
@@ -121,7 +128,7 @@ KvPlan plan_kv(const StateLayout& layout, const KvModeOptions& options, mx::Dtyp
                options.boundary_values);
   const PageType dense = kernels::page_type(mode == KvMode::f32 ? mx::float32 : dense_type);
   const bool latent = std::any_of(specs.begin(), specs.end(), [](const KvSpec& s) { return s.latent > 0; });
-  if (latent && (mode == KvMode::turbo4_asym || mode == KvMode::turbo3_asym))
+  if (latent && asymmetric(mode))
     fail_param("kv-cache-mode",
                "kv-cache-mode {}: {} keeps one plane of latents for keys and values; expected int8 or turbo4",
                to_string(mode), model);
@@ -139,6 +146,7 @@ KvPlan plan_kv(const StateLayout& layout, const KvModeOptions& options, mx::Dtyp
     const bool boundary = slot < options.boundary_values || slot >= slots - options.boundary_values;
     if (turbo(mode) && boundary) format = {spec.latent > 0 ? dense : format.keys, dense};
     plan.applied += format.dense() ? 0 : 1;
+    if (mode == KvMode::turbo4_delegated) plan.recent.push_back(format.dense() ? 0 : kRecentTokens);
     plan.formats.push_back(format);
   }
   if (specs.empty()) {
@@ -149,6 +157,14 @@ KvPlan plan_kv(const StateLayout& layout, const KvModeOptions& options, mx::Dtyp
     plan.label = fmt::format("{}: applied to {} of {} layers", label_of(dense), slots, layers);
     return plan;
   }
+  const bool all_recent =
+      mode == KvMode::turbo4_delegated && std::any_of(specs.begin(), specs.end(), [](const KvSpec& s) {
+        return s.window > 0 && s.window <= kRecentTokens && turnable(s.value_dim);
+      });
+  if (fitting == 0 && all_recent)
+    fail_param("kv-cache-mode",
+               "kv-cache-mode {}: no layer of {} sees more than the {} tokens whose values stay in 16 bits",
+               to_string(mode), model, kRecentTokens);
   if (fitting == 0)
     fail_param("kv-cache-mode",
                "kv-cache-mode {}: heads of {} in {} are no power of two, so no layer can take it; int8 can",

@@ -10,10 +10,13 @@
 
 namespace mlxcel {
 
-enum class KvMode { fp16, f32, int8, turbo4, turbo4_asym, turbo3_asym };
+enum class KvMode { fp16, f32, int8, turbo4, turbo4_asym, turbo4_delegated, turbo3_asym };
 
-/// "fp16", "float16", "int8", "i8", "turbo4", "turbo4-sym", "turbo4-asym", "fp16+turbo4", "turbo3",
-/// "turbo3-asym", "fp16+turbo3"; "f32" is there for tests.
+/// turbo4-delegated: keys nearer than this bring their values in 16 bits, those farther away in 4.
+inline constexpr int kRecentTokens = 128;
+
+/// "fp16", "float16", "int8", "i8", "turbo4", "turbo4-sym", "turbo4-asym", "fp16+turbo4", "turbo4-delegated",
+/// "fp16+turbo4-delegated", "turbo3", "turbo3-asym", "fp16+turbo3"; "f32" is there for tests.
 KvMode parse_kv_mode(std::string_view name);
 /// Of --cache-type-k and --cache-type-v, llama.cpp's names included (q8_0 is int8, q4_0 and q4_1 turbo4).
 KvMode kv_mode_of_types(std::string_view keys, std::string_view values);
@@ -28,6 +31,7 @@ struct KvModeOptions {
 
 struct KvPlan {
   std::vector<KvFormat> formats;  // one a slot
+  std::vector<int> recent;        // for keep_recent(); empty: no slot has any
   int applied = 0;                // slots whose keys or values are in the mode
   std::string label;              // "turbo4: applied to 29 of 30 layers"
 };

@@ -38,11 +38,12 @@ TEST(KvMode, NamesOfEveryMode) {
   EXPECT_EQ(parse_kv_mode("turbo4"), KvMode::turbo4);
   EXPECT_EQ(parse_kv_mode("turbo4-sym"), KvMode::turbo4);
   EXPECT_EQ(parse_kv_mode("fp16+turbo4"), KvMode::turbo4_asym);
+  EXPECT_EQ(parse_kv_mode("fp16+turbo4-delegated"), KvMode::turbo4_delegated);
   EXPECT_EQ(parse_kv_mode("turbo3"), KvMode::turbo3_asym);
-  for (const KvMode mode :
-       {KvMode::fp16, KvMode::f32, KvMode::int8, KvMode::turbo4, KvMode::turbo4_asym, KvMode::turbo3_asym})
+  for (const KvMode mode : {KvMode::fp16, KvMode::f32, KvMode::int8, KvMode::turbo4, KvMode::turbo4_asym,
+                            KvMode::turbo4_delegated, KvMode::turbo3_asym})
     EXPECT_EQ(parse_kv_mode(to_string(mode)), mode);
-  for (const char* name : {"", "turbo9", "INT8", "fp16 ", "turbo4-delegated"}) {
+  for (const char* name : {"", "turbo9", "INT8", "fp16 ", "turbo4-delegated "}) {
     const Error error = error_of([&] { parse_kv_mode(name); });
     EXPECT_EQ(error.kind(), ErrorKind::invalid_request) << name;
     EXPECT_EQ(error.param(), "kv-cache-mode") << name;
@@ -57,6 +58,8 @@ TEST(KvMode, TypesOfKeysAndValues) {
   EXPECT_EQ(kv_mode_of_types("f16", "q4_0"), KvMode::turbo4_asym);
   EXPECT_EQ(kv_mode_of_types("f16", "turbo4-asym"), KvMode::turbo4_asym);
   EXPECT_EQ(kv_mode_of_types("f16", "turbo3"), KvMode::turbo3_asym);
+  EXPECT_EQ(kv_mode_of_types("fp16", "turbo4-delegated"), KvMode::turbo4_delegated);
+  EXPECT_EQ(error_of([] { kv_mode_of_types("turbo4", "turbo4-delegated"); }).param(), "cache-type-v");
   EXPECT_EQ(error_of([] { kv_mode_of_types("q5_1", "f16"); }).param(), "cache-type-k");
   EXPECT_NE(std::string(error_of([] { kv_mode_of_types("q5_1", "f16"); }).what()).find("turbo4"),
             std::string::npos);
@@ -117,13 +120,31 @@ TEST(KvMode, WhatCannotBeIsSaid) {
 
   StateLayout latent;
   for (int i = 0; i < 4; ++i) latent.add_kv({.kv_heads = 1, .key_dim = 160, .latent = 128});
-  for (const KvMode mode : {KvMode::turbo4_asym, KvMode::turbo3_asym}) {
+  for (const KvMode mode : {KvMode::turbo4_asym, KvMode::turbo4_delegated, KvMode::turbo3_asym}) {
     const std::string what = error_of([&] { plan(latent, {.mode = mode}); }).what();
     EXPECT_NE(what.find("int8"), std::string::npos) << what;
     EXPECT_NE(what.find("turbo4"), std::string::npos) << what;
   }
   EXPECT_EQ(plan(latent, {.mode = KvMode::turbo4, .boundary_values = 0}).applied, 3);
   EXPECT_EQ(plan(latent, {.mode = KvMode::int8}).applied, 3);
+}
+
+TEST(KvMode, RecentValuesStayWhereThereAreOlderOnes) {
+  const KvModeOptions delegated{
+      .mode = KvMode::turbo4_delegated, .boundary_values = 0, .skip_last_layer = false};
+  const KvFormat both{PageType::f16, PageType::t4}, plain{PageType::f16, PageType::f16};
+  StateLayout mixed = layers(1);
+  mixed.add_kv({.kv_heads = 2, .key_dim = 64, .value_dim = 64, .window = kRecentTokens});
+  mixed.add_kv({.kv_heads = 2, .key_dim = 64, .value_dim = 64, .window = kRecentTokens + 1});
+  mixed.add_kv({.kv_heads = 2, .key_dim = 64, .value_dim = 65});
+  EXPECT_EQ(plan(mixed, delegated).formats, (std::vector<KvFormat>{both, plain, both, plain}));
+  EXPECT_EQ(plan(mixed, delegated).recent, (std::vector<int>{kRecentTokens, 0, kRecentTokens, 0}));
+  EXPECT_TRUE(plan(mixed, {.mode = KvMode::turbo4_asym, .boundary_values = 0}).recent.empty());
+  EXPECT_EQ(plan(mixed, delegated).label, "turbo4-delegated: applied to 2 of 4 layers");
+  EXPECT_EQ(plan(layers(10), {.mode = KvMode::turbo4_delegated}).applied, 6);
+  StateLayout near;
+  near.add_kv({.kv_heads = 2, .key_dim = 64, .value_dim = 64, .window = 32});
+  EXPECT_NE(std::string(error_of([&] { plan(near, delegated); }).what()).find("128"), std::string::npos);
 }
 
 TEST(KvMode, PagesShrink) {
@@ -138,6 +159,7 @@ TEST(KvMode, PagesShrink) {
   EXPECT_EQ(bytes(KvMode::turbo4), 10u * 2 * (2 * 32 + 8));
   EXPECT_EQ(bytes(KvMode::turbo4_asym), 10u * 2 * (128 + 32 + 4));
   EXPECT_EQ(bytes(KvMode::turbo3_asym), 10u * 2 * (128 + 24 + 4));
+  EXPECT_EQ(bytes(KvMode::turbo4_delegated), bytes(KvMode::turbo4_asym));  // recent ones beside them
 }
 
 }  // namespace

@@ -76,8 +76,17 @@ struct KvPlace {
   int group = 0;
   size_t offset = 0;  // native: bytes from the page's start to the slot's first head
   kernels::PageBlocks blocks;
+  /// recent.h: near keys whose values are not coded. Native: they lie in a group that forgets the others.
+  struct Recent {
+    int keys = 0;
+    int group = 0;
+    size_t offset = 0;
+    kernels::PageBlocks blocks = {};
+  };
+  std::optional<Recent> recent;
   // Reference kernels: [pages, kv_heads, 32, dim]; as many pages as were touched, grown by doubling.
   std::optional<array> keys, values;
+  std::optional<array> plain;  // of slots with recent values: all of them as they are
 };
 
 struct StateStore::Impl {

@@ -1,6 +1,7 @@
 #include "state/step.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "base/error.h"
 #include "state/pages.h"
@@ -24,6 +25,7 @@ Step::~Step() {
     };
     undo(place.keys, written.keys);
     if (written.values) undo(place.values, *written.values);
+    if (written.plain) undo(place.plain, *written.plain);
   }
 }
 
@@ -47,12 +49,27 @@ void Step::add(RowState* state, std::span<const int32_t> tokens, Wants wants, co
   ids_.insert(ids_.end(), tokens.begin(), tokens.end());
   for (int i = 0; i < added; ++i) position_ids_.push_back(position + i);
   const int known = state ? state->horizon() : 0;
-  rows_.push_back(
-      {state, first, added, wants, position, known > 0 ? known : position + added, second, adapters});
+  rows_.push_back({.state = state,
+                   .first = first,
+                   .count = added,
+                   .wants = wants,
+                   .position = position,
+                   .horizon = known > 0 ? known : position + added,
+                   .second = second,
+                   .adapters = adapters});
   offsets_.push_back(first + added);
   if (wants == Wants::last) wanted_.push_back(first + added - 1);
   if (wants == Wants::all)
     for (int i = 0; i < added; ++i) wanted_.push_back(first + i);
+}
+
+void Step::open(int tokens, std::optional<array> before) {
+  if (tokens_ || rows_.empty() || tokens < 1 || tokens > rows_.back().count ||
+      (before && (before->ndim() != 2 || before->shape(0) != tokens)))
+    fail(ErrorKind::internal, "step: a draft of {} tokens, logits {}", tokens,
+         before ? to_string(before->shape()) : "none");
+  rows_.back().open = tokens;
+  rows_.back().before = std::move(before);
 }
 
 void Step::seal() {
@@ -82,12 +99,33 @@ const std::shared_ptr<const kernels::AttentionRows>& Step::Pages::rows_of(const 
     const auto& table = row.state->impl().tables[static_cast<size_t>(group)];
     const auto used =
         (static_cast<size_t>(row.position) + static_cast<size_t>(row.count) + kPageTokens - 1) / kPageTokens;
-    fresh->rows.push_back({row.first, row.count, row.position, static_cast<int>(fresh->tables.size())});
+    fresh->rows.push_back(
+        {row.first, row.count, row.position, static_cast<int>(fresh->tables.size()), row.open});
     fresh->tables.insert(fresh->tables.end(), table.begin(),
                          table.begin() + static_cast<std::ptrdiff_t>(used));
   }
   made = std::move(fresh);
   return made;
+}
+
+const array& Step::Pages::old_keys(const Step& step, int recent) {
+  for (const auto& [known, bits] : old)
+    if (known == recent) return bits;
+  int pages = 1;
+  for (const StepRow& row : step.rows())
+    pages = std::max(pages, (row.position + row.count + kPageTokens - 1) / kPageTokens);
+  std::vector<uint32_t> words(static_cast<size_t>(step.count()) * static_cast<size_t>(pages));
+  for (const StepRow& row : step.rows())
+    for (int i = 0; i < row.count; ++i) {
+      uint32_t* const own = words.data() + static_cast<size_t>(row.first + i) * static_cast<size_t>(pages);
+      const int end = std::min(row.position + i, row.position + row.count - row.open) - recent + 1;
+      for (int page = 0; page * kPageTokens < end; ++page) {
+        const int keys = std::min(end - page * kPageTokens, kPageTokens);
+        own[page] = keys == kPageTokens ? ~0u : (1u << keys) - 1u;
+      }
+    }
+  old.emplace_back(recent, array(words.data(), {step.count(), 1, pages}, mx::uint32));
+  return old.back().second;
 }
 
 const std::pair<array, array>& Step::Pages::places_of(const Step& step, int group) {
@@ -160,6 +198,7 @@ std::vector<array> Step::pending() const {
     for (const Pages::Written& written : pages_->written) {
       result.push_back(written.keys);
       if (written.values) result.push_back(*written.values);
+      if (written.plain) result.push_back(*written.plain);
     }
   return result;
 }
@@ -169,7 +208,7 @@ void Step::commit() {
   for (size_t r = 0; r < rows_.size(); ++r) {
     if (!rows_[r].state) continue;
     RowState::Impl& row = rows_[r].state->impl();
-    row.advance(rows_[r].count);
+    row.advance(rows_[r].count - rows_[r].open);
     if (row.horizon == 0) row.horizon = rows_[r].horizon;
     for (size_t slot = 0; slot < recurrent_.size(); ++slot)
       if (recurrent_[slot]) row.recurrent[slot] = {recurrent_[slot], static_cast<int>(r)};

@@ -28,6 +28,9 @@ struct StepRow {
   int horizon = 0;   // tokens of the row's whole prompt: fixed by its first step, unless make_row() knew
   int second = 0;    // of a pair of texts: index in the row where the second begins; 0: one text
   const AdapterSet* adapters = nullptr;  // whose products are added to the row's
+  int open = 0;  // its last so many tokens are a draft: they see each other and what the first of them sees,
+                 // and the row forgets them again at commit()
+  std::optional<array> before = {};  // [open, vocab]: what an earlier draft's logits were
 };
 
 class Step {
@@ -41,6 +44,8 @@ class Step {
   /// null; a state may stand in one row only. `adapters` must outlive the step; `second`: see StepRow.
   void add(RowState* state, std::span<const int32_t> tokens, Wants wants,
            const AdapterSet* adapters = nullptr, int second = 0);
+  /// The last `open` tokens of the row added last are a draft (see StepRow).
+  void open(int tokens, std::optional<array> before = std::nullopt);
   /// Call once after the last add(): makes the arrays below.
   void seal();
 

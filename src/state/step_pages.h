@@ -24,11 +24,16 @@ struct Step::Pages {
     int slot;
     array keys;
     std::optional<array> values;
+    std::optional<array> plain;
   };
   std::vector<Written> written;
 
   const std::shared_ptr<const kernels::AttentionRows>& rows_of(const Step& step, int group);
   const std::pair<array, array>& places_of(const Step& step, int group);
+
+  /// Native: bits of the keys that lie `recent` places or more behind a query, [tokens, 1, pages] uint32.
+  const array& old_keys(const Step& step, int recent);
+  std::vector<std::pair<int, array>> old;
 };
 
 }  // namespace mlxcel

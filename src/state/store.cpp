@@ -177,6 +177,7 @@ void StateStore::Impl::grow_pools(const PageGroup& group) {
     };
     grown(place.keys, spec.key_dim, place.format.keys);
     if (spec.value_dim > 0) grown(place.values, spec.value_dim, place.format.values);
+    if (place.recent) grown(place.plain, spec.value_dim, place.format.keys);
   }
 }
 
@@ -189,7 +190,7 @@ void StateStore::Impl::copy_page(PageGroup& group, int from, int to) {
   }
   for (const int slot : group.slots) {
     KvPlace& place = places[static_cast<size_t>(slot)];
-    for (auto* pool : {&place.keys, &place.values}) {
+    for (auto* pool : {&place.keys, &place.values, &place.plain}) {
       if (!*pool) continue;
       const Shape& s = (*pool)->shape();
       const array page = mx::slice(**pool, Shape{from, 0, 0, 0}, Shape{from + 1, s[1], s[2], s[3]});

@@ -6,6 +6,8 @@
 
 #include <mlx/transforms.h>
 
+#include "state/recent.h"
+
 namespace mlxcel::real {
 
 namespace fs = std::filesystem;
@@ -47,12 +49,15 @@ Loaded::Loaded(const fs::path& path, const Setup& setup)
   set_kernel_mode(setup.mode);
   kernels::set_precision(setup.precision);
   checkpoint_ = open_checkpoint(path);
-  model_ = load_model(checkpoint_);
+  LoadOptions load;
+  load.packed = setup.packed;
+  model_ = load_model(checkpoint_, load);
   if (!model_->info().encoder) {
     const ModelInfo& info = model_->info();
     const KvPlan kv = plan_kv(model_->layout(), setup.kv_mode, setup.kv, info.layers, info.model_type);
     store_ = std::make_unique<StateStore>(
         model_->layout(), StoreOptions{.kv_dtype = setup.kv, .max_tokens = 2048, .formats = kv.formats});
+    keep_recent(*store_, kv.recent);
   }
 }
 
