@@ -8,6 +8,7 @@
 #include "engine/loop/adapters.h"
 #include "engine/loop/loop.h"
 #include "engine/loop/model_thread.h"
+#include "models/side_drafter.h"
 
 namespace mlxcel {
 
@@ -59,9 +60,17 @@ std::vector<TokenId> end_tokens(const Checkpoint& checkpoint, const Tokenizer* t
 
 namespace {
 
-/// A drafter's checkpoint, its vocabulary compared with the target's token by token.
-Checkpoint open_drafter(const std::filesystem::path& path, const Tokenizer& target) {
+/// A drafter's checkpoint, its vocabulary compared with the target's token by token. Drafters made for their
+/// target may come without one: it is the target's.
+Checkpoint open_drafter(const EngineOptions& options, const Tokenizer& target) {
+  const std::filesystem::path& path = options.draft_model;
   Checkpoint checkpoint = open_checkpoint(path);
+  const DrafterKind kind = drafter_kind(checkpoint.config);
+  if (!options.draft_kind.empty() && options.draft_kind != to_string(kind))
+    fail_param("draft-kind", "draft-kind {}: {}: this is a drafter of the kind {}", options.draft_kind,
+               path.string(), to_string(kind));
+  if (kind != DrafterKind::model && !std::filesystem::exists(checkpoint.path / "tokenizer.json"))
+    return checkpoint;
   const auto own = Tokenizer::load(checkpoint);
   const int shared = std::min(own->vocab_size(), target.vocab_size());
   // Some tables are padded at the end.
@@ -72,6 +81,17 @@ Checkpoint open_drafter(const std::filesystem::path& path, const Tokenizer& targ
           "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
           path.string(), id, own->token_text(id), target.token_text(id));
   return checkpoint;
+}
+
+}  // namespace
+
+namespace {
+
+void place_drafter(EngineOptions& options, Checkpoint drafter) {
+  if (drafter_kind(drafter.config) == DrafterKind::model)
+    options.make_drafter = [own = std::move(drafter)] { return load_model(own); };
+  else
+    options.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter));
 }
 
 }  // namespace
@@ -111,6 +131,7 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
                                      const std::function<void(Checkpoint&)>& edit) {
   auto impl = std::make_unique<Impl>();
   impl->checkpoint = open_checkpoint(options.model);
+  const auto stored = impl->checkpoint.source;
   if (edit) edit(impl->checkpoint);
   // The vocabulary is built while the model thread reads the weights. A fault there ends the reading, but not
   // before the model's configuration has been understood: that is what to mend first.
@@ -129,6 +150,8 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
     if (options.progress) options.progress(done, total);
   };
   LoadOptions load{.progress = progress, .fuse = {}, .keeps_nothing = options.reranker};
+  if (impl->checkpoint.source == stored && options.weight_edits.empty())
+    load.packed = PackedCacheOptions::from_environment();
   if (options.fuse_adapters)
     for (const AdapterSource& one : options.adapters) {
       check_scale("scale", one.scale);
@@ -146,10 +169,7 @@ std::unique_ptr<Engine> Engine::load(const EngineOptions& options,
   EngineOptions complete = options;
   for (const FusedAdapter& fused : load.fuse)
     complete.weight_edits += fmt::format("|{:016x}*{:a}", fused.files.digest(), fused.scale);
-  if (!options.draft_model.empty())
-    complete.make_drafter = [draft = open_drafter(options.draft_model, *impl->tokenizer)] {
-      return load_model(draft);
-    };
+  if (!options.draft_model.empty()) place_drafter(complete, open_drafter(options, *impl->tokenizer));
   return begin(std::move(impl), [&] { return std::move(model); }, complete);
 }
 
@@ -198,6 +218,48 @@ void Engine::clear_prompt_cache() {
   impl_->thread.call([&] { impl_->loop->clear_prompt_cache(); });
 }
 
+SlotFile Engine::save_slot(int slot, const std::filesystem::path& file) {
+  const TimePoint before = Clock::now();
+  const std::string& fingerprint = impl_->loop->fingerprint(impl_->checkpoint);
+  Loop::SlotImage held;
+  impl_->thread.call([&] { held = impl_->loop->image_of_slot(slot); });
+  SlotFile result{.tokens = static_cast<int>(held.tokens.size())};
+  std::exception_ptr fault;
+  try {
+    result.bytes = write_prefix(file, fingerprint, held.scope, held.tokens, *held.image);
+  } catch (...) {
+    fault = std::current_exception();
+  }
+  impl_->thread.call([&] { held.image.reset(); });
+  if (fault) std::rethrow_exception(fault);
+  result.ms = milliseconds_between(before, Clock::now());
+  return result;
+}
+
+SlotFile Engine::restore_slot(int slot, const std::filesystem::path& file) {
+  const TimePoint before = Clock::now();
+  const auto open = File::open(file);
+  PrefixFile prefix;
+  try {
+    if (read_prefix_head(*open).fingerprint != impl_->loop->fingerprint(impl_->checkpoint))
+      fail(ErrorKind::invalid_request, "it is of another model, or of other settings");
+    prefix = read_prefix(*open);
+    impl_->thread.call([&] { impl_->loop->fill_slot(slot, prefix); });
+  } catch (const Error& fault) {
+    if (fault.kind() != ErrorKind::invalid_request) throw;
+    fail_param("filename", "{} cannot be restored: {}", file.filename().string(), fault.what());
+  }
+  return {.tokens = static_cast<int>(prefix.head.tokens.size()),
+          .bytes = open->size(),
+          .ms = milliseconds_between(before, Clock::now())};
+}
+
+int Engine::erase_slot(int slot) {
+  int tokens = 0;
+  impl_->thread.call([&] { tokens = impl_->loop->empty_slot(slot); });
+  return tokens;
+}
+
 std::vector<AdapterInfo> Engine::adapters() const { return impl_->loop->adapters().list(); }
 bool Engine::adapters_fused() const { return impl_->fused; }
 
@@ -229,12 +291,14 @@ const ModelInfo& Engine::info() const { return impl_->loop->info(); }
 int Engine::context() const { return impl_->loop->context(); }
 int Engine::max_input() const { return impl_->loop->max_input(); }
 uint32_t Engine::step_token_budget() const { return static_cast<uint32_t>(impl_->loop->step_token_budget()); }
+int Engine::max_token_gap_ms() const { return impl_->loop->max_token_gap_ms(); }
 const std::shared_ptr<const Tokenizer>& Engine::tokenizer() const { return impl_->tokenizer; }
 const std::shared_ptr<const ChatTemplate>& Engine::chat_template() const { return impl_->chat_template; }
 const Checkpoint& Engine::checkpoint() const { return impl_->checkpoint; }
 const std::vector<TokenId>& Engine::eos() const { return impl_->loop->eos(); }
 EngineStats Engine::stats() const { return impl_->loop->stats(); }
 std::string Engine::draft_kind() const { return impl_->loop->draft_kind(); }
+DraftPolicyReport Engine::draft_policy() const { return impl_->loop->draft_policy(); }
 std::string Engine::speculation_label() const { return impl_->loop->speculation_label(); }
 std::string Engine::kv_label() const { return impl_->loop->kv_label(); }
 const std::vector<std::string>& Engine::warnings() const { return impl_->loop->warnings(); }

@@ -1,73 +1,18 @@
 // Kept prefixes, choices of one prompt, lanes, deadlines, drafts: who evaluates what, on the fake model.
-#include <gtest/gtest.h>
-
 #include <future>
-#include <random>
-#include <thread>
+#include <mutex>
 
-#include "base/channel.h"
-#include "engine/engine.h"
-#include "engine/loop/fake_model.h"
+#include "engine/loop/engine_fixture.h"
 #include "engine/loop/speculation.h"
 
 namespace mlxcel {
 namespace {
 
-using testing::FakeControl;
 using testing::FakeModel;
+using testing::Outcome;
+using testing::Running;
 
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::optional<Finished> finished;
-  std::optional<Error> error;
-};
-
-struct Running {
-  std::shared_ptr<Channel<Event>> events = std::make_shared<Channel<Event>>();
-  Handle handle;
-  Outcome wait() {
-    Outcome outcome;
-    while (auto event = events->pop_for(std::chrono::seconds(20))) {
-      if (auto* token = std::get_if<Token>(&*event)) outcome.tokens.push_back(token->draw.token);
-      if (auto* failed = std::get_if<Failed>(&*event)) outcome.error.emplace(failed->error);
-      if (auto* finished = std::get_if<Finished>(&*event)) outcome.finished = *finished;
-      if (outcome.finished || outcome.error) return outcome;
-    }
-    ADD_FAILURE() << "no event in 20 s";
-    return outcome;
-  }
-};
-
-class PrefixTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Engine> make(EngineOptions options = {}) {
-    control_ = std::make_shared<FakeControl>();
-    options.warmup = false;
-    Checkpoint checkpoint;
-    checkpoint.eos_ids = {FakeModel::kEos};
-    return Engine::with_model([&] { return std::make_unique<FakeModel>(control_); }, nullptr, nullptr,
-                              checkpoint, options);
-  }
-  static Running start(Engine& engine, Request request) {
-    Running running;
-    running.handle =
-        engine.submit(std::move(request), [events = running.events](Event e) { events->push(std::move(e)); });
-    return running;
-  }
-  static Request request(std::vector<int32_t> prompt, int max_tokens) {
-    Request r;
-    r.prompt = std::move(prompt);
-    r.max_tokens = max_tokens;
-    return r;
-  }
-  static std::vector<int32_t> prompt(int length, int seed) {
-    std::mt19937 rng(static_cast<unsigned>(seed));
-    std::vector<int32_t> tokens(static_cast<size_t>(length));
-    for (auto& t : tokens) t = static_cast<int32_t>(rng() % 89);
-    return tokens;
-  }
-  std::shared_ptr<FakeControl> control_;
-};
+using PrefixTest = testing::FakeEngineTest;
 
 TEST_F(PrefixTest, H4TheSamePromptIsNotEvaluatedTwice) {
   auto engine = make();

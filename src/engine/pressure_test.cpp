@@ -1,87 +1,19 @@
 // What the loop does when there is too little of something: slots, pages, memory, time between tokens. On the
 // fake model.
-#include <gtest/gtest.h>
-
 #include <algorithm>
-#include <random>
 #include <thread>
 
-#include "base/channel.h"
 #include "base/memory.h"
-#include "engine/engine.h"
-#include "engine/loop/fake_model.h"
+#include "engine/loop/engine_fixture.h"
 
 namespace mlxcel {
 namespace {
 
-using testing::FakeControl;
 using testing::FakeModel;
+using testing::Outcome;
+using testing::Running;
 
-struct Outcome {
-  std::vector<int32_t> tokens;
-  std::vector<TimePoint> times;
-  std::optional<Finished> finished;
-  std::optional<Error> error;
-  TimePoint end = {};
-};
-
-struct Running {
-  std::shared_ptr<Channel<std::pair<Event, TimePoint>>> events =
-      std::make_shared<Channel<std::pair<Event, TimePoint>>>();
-  Handle handle;
-  Outcome wait(size_t tokens = ~size_t{0}) {
-    Outcome outcome;
-    while (outcome.tokens.size() < tokens) {
-      auto event = events->pop_for(std::chrono::seconds(30));
-      if (!event) {
-        ADD_FAILURE() << "no event in 30 s";
-        return outcome;
-      }
-      if (auto* token = std::get_if<Token>(&event->first)) {
-        outcome.tokens.push_back(token->draw.token);
-        outcome.times.push_back(event->second);
-      }
-      if (auto* failed = std::get_if<Failed>(&event->first)) outcome.error.emplace(failed->error);
-      if (auto* finished = std::get_if<Finished>(&event->first)) outcome.finished = *finished;
-      outcome.end = event->second;
-      if (outcome.finished || outcome.error) return outcome;
-    }
-    return outcome;
-  }
-};
-
-class PressureTest : public ::testing::Test {
- protected:
-  std::unique_ptr<Engine> make(EngineOptions options = {}, int window = 512) {
-    control_ = std::make_shared<FakeControl>();
-    options.warmup = false;
-    Checkpoint checkpoint;
-    checkpoint.eos_ids = {FakeModel::kEos};
-    return Engine::with_model([&] { return std::make_unique<FakeModel>(control_, false, window); }, nullptr,
-                              nullptr, checkpoint, options);
-  }
-  static Running start(Engine& engine, Request request) {
-    Running running;
-    running.handle = engine.submit(std::move(request), [events = running.events](Event e) {
-      events->push({std::move(e), Clock::now()});
-    });
-    return running;
-  }
-  static Request request(std::vector<int32_t> prompt, int max_tokens, Priority priority = Priority::normal) {
-    Request r;
-    r.prompt = std::move(prompt);
-    r.max_tokens = max_tokens;
-    r.priority = priority;
-    return r;
-  }
-  static std::vector<int32_t> prompt(int length, int seed) {
-    std::mt19937 rng(static_cast<unsigned>(seed));
-    std::vector<int32_t> tokens(static_cast<size_t>(length));
-    for (auto& t : tokens) t = static_cast<int32_t>(rng() % 89);
-    return tokens;
-  }
-  std::shared_ptr<FakeControl> control_;
-};
+using PressureTest = testing::FakeEngineTest;
 
 TEST_F(PressureTest, AHigherLaneTakesTheSlotWhereThatIsAllowed) {
   for (const bool allowed : {true, false}) {

@@ -5,7 +5,7 @@
 #include <algorithm>
 
 #include "base/file.h"
-#include "engine/loop/disk_cache.h"
+#include "engine/loop/prefix_file.h"
 #include "kernels/isa/dispatch.h"
 #include "kernels/matrix.h"
 

@@ -34,6 +34,7 @@ std::deque<std::unique_ptr<Sequence>>::iterator Loop::pick_next() {
     const Sequence& s = **at;
     if (s.done) continue;
     if (waits_for_leader(s)) continue;
+    if (s.request.slot >= 0 && slots_.at(s.request.slot).busy) continue;
     if (!s.was_admitted && options_.max_per_key > 0 && running_of[s.request.key] >= options_.max_per_key)
       continue;
     const int lane = static_cast<int>(s.request.priority) -
@@ -181,7 +182,7 @@ void Loop::admit() {
     if (at == waiting_.end()) return;
     Sequence& next = **at;
     // Rows that are put back change the queue, but not whose turn it is.
-    while (running_.size() >= static_cast<size_t>(std::min(options_.parallel, row_limit_)))
+    while (running_.size() >= static_cast<size_t>(std::min(options_.parallel, allowance_.rows())))
       if (!preempt_below(next.request.priority)) return;
     try {
       if (!next.state) find_prefix(next);
@@ -212,17 +213,25 @@ void Loop::admit() {
       drop_done();
       continue;
     }
+    next.slot = slots_.take(next.request.slot);
     if (!next.was_admitted) {
       next.admitted = Clock::now();
-      left_queue(next);
+      inbox_.left_queue(next.request.key);
+      next.was_admitted = true;
+      if (next.request.progress)
+        send(next, Progress{.evaluated = next.cached, .timings = next.timings(next.admitted)});
     }
-    next.was_admitted = true;
     turns_[next.request.key] = ++turn_;
     if (turns_.size() > kMaxTurns) turns_.clear();
     next.boundary = boundary_of(next);
     if (cache_ && next.request.cache_prompt && next.generated == 0) {
-      ++(next.cached > 0 ? work_.cache_hits : work_.cache_misses);
-      work_.cache_tokens_reused += static_cast<uint64_t>(next.cached);
+      const auto reused = static_cast<uint64_t>(next.cached);
+      ++(reused > 0 ? work_.cache_hits : work_.cache_misses);
+      work_.cache_tokens_reused += reused;
+      if (uncuttable_) {
+        ++(reused > 0 ? work_.snapshot_hits : work_.snapshot_misses);
+        work_.snapshot_tokens_reused += reused;
+      }
     }
     const auto place =
         std::find_if(waiting_.begin(), waiting_.end(), [&](const auto& s) { return s.get() == &next; });
@@ -267,7 +276,10 @@ void Loop::park(Sequence& s) {
   try {
     RowState row = *std::exchange(s.state, std::nullopt);
     if (row.length() != s.evaluated) {
-      if (!store_->layout().recurrent().empty()) return;  // a draft is in it
+      if (!store_->layout().recurrent().empty()) {  // a draft is in it
+        ++work_.cache_rejected_state;
+        return;
+      }
       row.truncate(s.evaluated);
     }
     cache_->keep(cache_scope(s), s.tokens, std::move(row));
@@ -281,6 +293,8 @@ void Loop::put_back(std::vector<std::unique_ptr<Sequence>>::iterator at) {
   running_.erase(at);
   park(*victim);
   victim->state.reset();
+  release(*victim);
+  victim->last_token = {};  // what passes until its next one is no gap between tokens
   victim->evaluated = 0;
   victim->cached = 0;
   ++work_.preemptions;

@@ -1,90 +1,19 @@
 #include "engine/loop/disk_cache.h"
 
-#include <openssl/evp.h>
-
 #include <algorithm>
-#include <array>
 #include <chrono>
-#include <cstring>
 
 #include "base/error.h"
 #include "base/file.h"
 #include "base/log.h"
+#include "engine/loop/prefix_file.h"
 
 namespace mlxcel {
 namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::string_view kMagic = "mlxcel prefix 1\n";
-constexpr size_t kDigest = 32;
-constexpr uint64_t kMaxTokens = uint64_t{1} << 26;
-constexpr uint64_t kMaxText = 1 << 16;
 constexpr const char* kSuffix = ".prefix";
-
-class Sha256 {
- public:
-  Sha256() : context_(EVP_MD_CTX_new()) { EVP_DigestInit_ex(context_, EVP_sha256(), nullptr); }
-  ~Sha256() { EVP_MD_CTX_free(context_); }
-  Sha256(const Sha256&) = delete;
-  Sha256& operator=(const Sha256&) = delete;
-  void add(std::span<const std::byte> bytes) { EVP_DigestUpdate(context_, bytes.data(), bytes.size()); }
-  std::array<std::byte, kDigest> digest() {
-    std::array<std::byte, kDigest> out{};
-    EVP_DigestFinal_ex(context_, reinterpret_cast<unsigned char*>(out.data()), nullptr);
-    return out;
-  }
-
- private:
-  EVP_MD_CTX* context_;
-};
-
-std::span<const std::byte> bytes_of(std::string_view text) { return std::as_bytes(std::span(text)); }
-
-// magic, [fingerprint size, scope size, tokens], fingerprint, scope, tokens; the image and its digest follow.
-std::vector<std::byte> header(const std::string& fingerprint, const std::string& scope,
-                              std::span<const TokenId> tokens) {
-  const uint64_t sizes[] = {fingerprint.size(), scope.size(), tokens.size()};
-  const std::span<const std::byte> parts[] = {bytes_of(kMagic), std::as_bytes(std::span(sizes)),
-                                              bytes_of(fingerprint), bytes_of(scope), std::as_bytes(tokens)};
-  size_t size = 0;
-  for (const auto& part : parts) size += part.size();
-  std::vector<std::byte> out(size);
-  std::byte* to = out.data();
-  for (const auto& part : parts) {
-    if (!part.empty()) std::memcpy(to, part.data(), part.size());
-    to += part.size();
-  }
-  return out;
-}
-
-struct Head {
-  std::string fingerprint, scope;
-  std::vector<TokenId> tokens;
-  uint64_t end = 0;  // where the image begins
-};
-
-// Every size is bounded before it is believed.
-std::optional<Head> read_head(const File& file) {
-  uint64_t sizes[3];
-  const uint64_t fixed = kMagic.size() + sizeof sizes;
-  if (file.size() < fixed + kDigest) return std::nullopt;
-  std::string magic(kMagic.size(), '\0');
-  file.read(0, std::as_writable_bytes(std::span(magic)));
-  file.read(kMagic.size(), std::as_writable_bytes(std::span(sizes)));
-  if (magic != kMagic || sizes[0] > kMaxText || sizes[1] > kMaxText || sizes[2] > kMaxTokens)
-    return std::nullopt;
-  Head head;
-  head.end = fixed + sizes[0] + sizes[1] + sizes[2] * sizeof(TokenId);
-  if (file.size() < head.end + kDigest) return std::nullopt;
-  head.fingerprint.resize(sizes[0]);
-  head.scope.resize(sizes[1]);
-  head.tokens.resize(sizes[2]);
-  file.read(fixed, std::as_writable_bytes(std::span(head.fingerprint)));
-  file.read(fixed + sizes[0], std::as_writable_bytes(std::span(head.scope)));
-  file.read(fixed + sizes[0] + sizes[1], std::as_writable_bytes(std::span(head.tokens)));
-  return head;
-}
 
 size_t shared(std::span<const TokenId> a, std::span<const TokenId> b) {
   const size_t most = std::min(a.size(), b.size());
@@ -93,14 +22,6 @@ size_t shared(std::span<const TokenId> a, std::span<const TokenId> b) {
 }
 
 }  // namespace
-
-std::string sha256_hex(std::span<const std::byte> bytes) {
-  Sha256 hash;
-  hash.add(bytes);
-  std::string out;
-  for (const std::byte b : hash.digest()) out += fmt::format("{:02x}", static_cast<unsigned>(b));
-  return out;
-}
 
 DiskCache::DiskCache(fs::path folder, std::string fingerprint, size_t budget_bytes, double ttl_s)
     : folder_(std::move(folder)), fingerprint_(std::move(fingerprint)), budget_(budget_bytes), ttl_s_(ttl_s) {
@@ -140,7 +61,14 @@ void DiskCache::scan() {
     const std::string name = file.path().filename().string();
     try {
       const auto open = File::open(file.path());
-      auto head = read_head(*open);
+      std::optional<PrefixHead> head;
+      std::string why;
+      try {
+        head = read_prefix_head(*open);
+      } catch (const Error& fault) {
+        if (fault.kind() != ErrorKind::invalid_request) throw;
+        why = fault.what();
+      }
       const bool ours =
           head && head->fingerprint == fingerprint_ && name == name_of(head->scope, head->tokens);
       bytes_ += open->size();
@@ -151,9 +79,9 @@ void DiskCache::scan() {
       const bool old = expired(known);
       known_.emplace(name, std::move(known));
       if (!head)
-        forget(name, "it is no entry of this form");
+        forget(name, why);
       else if (old)
-        forget(name, nullptr);
+        forget(name, {});
     } catch (const Error& fault) {
       log::debug("engine", "prompt cache: {}: {}", name, fault.what());
     }
@@ -161,14 +89,14 @@ void DiskCache::scan() {
 }
 
 std::string DiskCache::name_of(const std::string& scope, std::span<const TokenId> tokens) const {
-  return sha256_hex(header(fingerprint_, scope, tokens)) + kSuffix;
+  return sha256_hex(prefix_head_bytes(fingerprint_, scope, tokens)) + kSuffix;
 }
 
 // Under the lock, or before other threads are.
-void DiskCache::forget(const std::string& name, const char* why) {
+void DiskCache::forget(const std::string& name, const std::string& why) {
   const auto found = known_.find(name);
   if (found == known_.end()) return;
-  if (why != nullptr) {
+  if (!why.empty()) {
     ++figures_.corrupt;
     log::warn("engine", "prompt cache: {} is dropped: {}", name, why);
   }
@@ -198,7 +126,7 @@ std::optional<DiskCache::Entry> DiskCache::find(const std::string& scope, std::s
     }
     known_[name].seen = true;  // whoever reads it first has it in memory
   }
-  const char* why = nullptr;
+  std::string why;
   auto entry = load(name, why);
   const std::lock_guard lock(mutex_);
   if (!entry) {
@@ -212,29 +140,23 @@ std::optional<DiskCache::Entry> DiskCache::find(const std::string& scope, std::s
   return entry;
 }
 
-// `why`: what is wrong with the file; null where another process has removed it.
-std::optional<DiskCache::Entry> DiskCache::load(const std::string& name, const char*& why) {
+// `why`: what is wrong with the file; empty where another process has removed it.
+std::optional<DiskCache::Entry> DiskCache::load(const std::string& name, std::string& why) {
+  why = "it cannot be read";
   try {
     const auto file = File::open(folder_ / name);
-    auto head = read_head(*file);
-    why = "it is no entry of this form";
-    if (!head) return std::nullopt;
-    why = "it is another model's, or not what its name says";
-    if (head->fingerprint != fingerprint_ || name != name_of(head->scope, head->tokens)) return std::nullopt;
-    std::vector<std::byte> whole(file->size());
-    file->read(0, whole);
-    Sha256 hash;
-    hash.add(std::span(whole).first(whole.size() - kDigest));
-    const auto digest = hash.digest();
-    why = "it is damaged or cut";
-    if (std::memcmp(digest.data(), whole.data() + whole.size() - kDigest, kDigest) != 0) return std::nullopt;
-    const auto from = whole.begin() + static_cast<std::ptrdiff_t>(head->end);
-    return Entry{std::move(head->tokens), {from, whole.end() - static_cast<std::ptrdiff_t>(kDigest)}};
+    const PrefixHead head = read_prefix_head(*file);
+    if (head.fingerprint != fingerprint_ || name != name_of(head.scope, head.tokens)) {
+      why = "it is another model's, or not what its name says";
+      return std::nullopt;
+    }
+    PrefixFile whole = read_prefix(*file);
+    return Entry{std::move(whole.head.tokens), std::move(whole.image)};
   } catch (const Error& fault) {
-    why = fault.kind() == ErrorKind::not_found ? nullptr : "it cannot be read";
+    if (fault.kind() == ErrorKind::not_found) why.clear();
+    if (fault.kind() == ErrorKind::invalid_request) why = fault.what();
     log::debug("engine", "prompt cache: {}: {}", name, fault.what());
   } catch (const std::exception& fault) {
-    why = "it cannot be read";
     log::debug("engine", "prompt cache: {}: {}", name, fault.what());
   }
   return std::nullopt;
@@ -260,6 +182,13 @@ void DiskCache::unseen(const std::string& scope, std::span<const TokenId> tokens
   const std::lock_guard lock(mutex_);
   if (const auto found = known_.find(name); found != known_.end() && found->second.bytes > 0)
     found->second.seen = false;
+}
+
+void DiskCache::drop(const std::string& scope, std::span<const TokenId> tokens) {
+  const std::string name = name_of(scope, tokens);
+  const std::lock_guard lock(mutex_);
+  if (const auto found = known_.find(name); found != known_.end() && found->second.bytes > 0)
+    forget(name, {});
 }
 
 void DiskCache::collect() {
@@ -297,23 +226,11 @@ void DiskCache::run() {
 
 void DiskCache::store(const Job& job) {
   const std::string name = name_of(job.scope, job.tokens);
-  const auto head = header(fingerprint_, job.scope, job.tokens);
-  const uint64_t size = head.size() + job.image->bytes() + kDigest;
+  const uint64_t size = prefix_file_bytes(fingerprint_, job.scope, job.tokens, *job.image);
   try {
     if (size > budget_) fail(ErrorKind::out_of_memory, "{} bytes are over the {} it may take", size, budget_);
     make_room(size);
-    AtomicFile file(folder_ / name);
-    Sha256 hash;
-    const auto put = [&](std::span<const std::byte> part) {
-      hash.add(part);
-      file.write(part);
-    };
-    put(head);
-    job.image->write(put);
-    file.write(hash.digest());
-    file.commit();
-    std::error_code ignored;
-    fs::permissions(folder_ / name, fs::perms::owner_read | fs::perms::owner_write, ignored);
+    write_prefix(folder_ / name, fingerprint_, job.scope, job.tokens, *job.image);
     const std::lock_guard lock(mutex_);
     ++figures_.writes;
     bytes_ += size;
@@ -339,7 +256,7 @@ void DiskCache::make_room(uint64_t bytes) {
       if (at->second.bytes > 0 && (oldest == known_.end() || at->second.used < oldest->second.used))
         oldest = at;
     if (oldest == known_.end()) return;
-    forget(std::string(oldest->first), nullptr);
+    forget(std::string(oldest->first), {});
   }
 }
 

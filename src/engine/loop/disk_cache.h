@@ -41,6 +41,8 @@ class DiskCache {
   void write(const std::string& scope, std::span<const TokenId> tokens, std::unique_ptr<RowImage> image);
   /// Memory no longer has this entry: it may be read again.
   void unseen(const std::string& scope, std::span<const TokenId> tokens);
+  /// Removes the entry of exactly these tokens, unless it is still being written.
+  void drop(const std::string& scope, std::span<const TokenId> tokens);
   /// Lets rows go whose files are written. Model thread.
   void collect();
   /// Waits for the writer.
@@ -70,9 +72,9 @@ class DiskCache {
   void run();
   void store(const Job& job);
   void make_room(uint64_t bytes);
-  std::optional<Entry> load(const std::string& name, const char*& why);
+  std::optional<Entry> load(const std::string& name, std::string& why);
   bool expired(const Known& known) const;
-  void forget(const std::string& name, const char* why);
+  void forget(const std::string& name, const std::string& why);
 
   const std::filesystem::path folder_;
   const std::string fingerprint_;
@@ -89,8 +91,5 @@ class DiskCache {
   bool busy_ = false, ending_ = false, full_ = false, told_ = false;
   std::thread writer_;
 };
-
-/// SHA-256, in hexadecimal.
-std::string sha256_hex(std::span<const std::byte> bytes);
 
 }  // namespace mlxcel

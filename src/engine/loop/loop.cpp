@@ -1,5 +1,6 @@
 #include "engine/loop/loop.h"
 
+#include <mlx/memory.h>
 #include <mlx/transforms.h>
 
 #include <algorithm>
@@ -7,10 +8,10 @@
 
 #include "base/log.h"
 #include "base/memory.h"
-#include "engine/front/fingerprint.h"
 #include "engine/loop/pattern.h"
 #include "kernels/primitive.h"
 #include "state/kv_mode.h"
+#include "state/recent.h"
 #include "state/step.h"
 
 namespace mlxcel {
@@ -28,6 +29,8 @@ EngineOptions checked(EngineOptions o) {
   if (o.parallel < 1 || o.parallel > kMaxParallel)
     fail_param("parallel", "parallel: expected 1 to {} sequences, found {}", kMaxParallel, o.parallel);
   if (o.context < 0) fail_param("ctx-size", "ctx-size: expected 0 or more tokens, found {}", o.context);
+  if (o.max_kv_size < 0)
+    fail_param("max-kv-size", "max-kv-size: expected 0 (no bound) or more tokens, found {}", o.max_kv_size);
   if (o.prefill_chunk < 0)
     fail_param("prefill-chunk-size", "prefill-chunk-size: expected 0 or more tokens, found {}",
                o.prefill_chunk);
@@ -51,7 +54,9 @@ EngineOptions checked(EngineOptions o) {
                o.prompt_lookup_max_batch);
   if (!(o.draft_p_min >= 0.0f && o.draft_p_min <= 1.0f))
     fail_param("draft-p-min", "draft-p-min: expected 0 to 1, found {}", o.draft_p_min);
-  if ((o.make_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) + (o.internal_mtp ? 1 : 0) > 1)
+  if ((o.make_drafter ? 1 : 0) + (o.side_drafter ? 1 : 0) + (o.prompt_lookup ? 1 : 0) +
+          (o.internal_mtp ? 1 : 0) >
+      1)
     fail_param("draft-kind", "draft-kind: a draft model, prompt lookup and internal-mtp exclude each other");
   parse_kv_mode(o.kv_cache_mode);
   if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT");
@@ -74,7 +79,11 @@ Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
       eos_(std::move(eos)),
       fail_step_(FailStep::from_environment()),
       loops_(loop_detection_from_environment()),
-      pace_(options.step_token_budget, options.max_token_gap_ms) {}
+      pace_(options.step_token_budget, options.max_token_gap_ms),
+      slots_(options_.parallel),
+      inbox_({.parallel = static_cast<size_t>(options_.parallel),
+              .queue = options_.max_queue,
+              .keys = options_.keys}) {}
 
 Loop::~Loop() = default;
 
@@ -82,13 +91,14 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
   model_ = std::move(model);
   tokenizer_ = tokenizer;
   info_ = model_->info();
+  info_.diffusion = tuned(info_.diffusion, checkpoint);
   warnings_ = checkpoint.warnings;
   warnings_.insert(warnings_.end(), info_.warnings.begin(), info_.warnings.end());
   if (info_.encoder) {
     embedding_ = read_embedding_setup(checkpoint, tokenizer, info_, options_.pooling, options_.context);
     context_ = embedding_.max_input;
     kv_label_ = "none: an encoder keeps no keys and values";
-    if (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp)
+    if (asks_for_drafts(options_))
       fail(ErrorKind::unsupported, "speculation: {} is an encoder, it generates nothing", info_.model_type);
     embedder_ = std::make_unique<Embedder>(
         *model_, options_.prefill_chunk > 0 ? options_.prefill_chunk : kEmbedTokens, embedding_.dense);
@@ -96,12 +106,11 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
     if (!options_.pooling.empty())
       fail(ErrorKind::unsupported, "pooling {}: {} generates text; only encoders give embeddings here",
            options_.pooling, info_.model_type);
-    if (info_.diffusion.block > 0 &&
-        (options_.prompt_lookup || options_.make_drafter || options_.internal_mtp))
+    if (info_.diffusion.block > 0 && asks_for_drafts(options_))
       fail(ErrorKind::unsupported, "{} fills in blocks of tokens together: drafts have no meaning for it",
            info_.model_type);
     make_store(checkpoint);
-    make_drafter();
+    make_drafter(checkpoint);
   }
   if (options_.warmup) warm_up();
   publish();
@@ -113,6 +122,7 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     fail_param("ctx-size", "ctx-size: a window of {} tokens is over the model's own {}", options_.context,
                own);
   context_ = options_.context > 0 ? options_.context : own;
+  if (options_.max_kv_size > 0) context_ = std::min(context_, options_.max_kv_size);
 
   const StateLayout& layout = model_->layout();
   const mx::Dtype dtype = kv_dtype(checkpoint, info_);
@@ -122,6 +132,8 @@ void Loop::make_store(const Checkpoint& checkpoint) {
                        .skip_last_layer = options_.kv_skip_last_layer},
                       dtype, info_.layers, info_.model_type);
   kv_label_ = kv.label;
+  kv_formats_ = kv.formats;
+  for (const int keys : kv.recent) recent_label_ += fmt::format(" {}", keys);
   const size_t token_bytes = layout.kv_bytes_per_token(kv.formats);
   const auto pages = [](int tokens) { return (static_cast<size_t>(tokens) + kPageTokens - 1) / kPageTokens; };
   size_t tokens = pages(context_) * kPageTokens * static_cast<size_t>(options_.parallel);
@@ -154,8 +166,9 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   store_ = std::make_unique<StateStore>(
       layout, StoreOptions{.kv_dtype = dtype, .max_tokens = tokens, .formats = kv.formats});
   work_.pages_total = store_->pages_total();
+  keep_recent(*store_, kv.recent);
   uncuttable_ =
-      !layout.recurrent().empty() ||
+      !layout.recurrent().empty() || !kv.recent.empty() ||
       std::any_of(layout.kv().begin(), layout.kv().end(), [](const KvSpec& spec) { return spec.window > 0; });
   if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
   if (!cache_ || options_.prompt_cache_dir.empty()) return;
@@ -163,10 +176,8 @@ void Loop::make_store(const Checkpoint& checkpoint) {
     warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
     return;
   }
-  disk_ = std::make_unique<DiskCache>(
-      options_.prompt_cache_dir,
-      model_fingerprint(checkpoint, info_, layout, kv.formats, options_.weight_edits),
-      options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
+  disk_ = std::make_unique<DiskCache>(options_.prompt_cache_dir, fingerprint(checkpoint),
+                                      options_.prompt_cache_disk_bytes, options_.prompt_cache_disk_ttl_s);
   cache_->on_evict(
       [this](const std::string& scope, std::span<const TokenId> prefix) { disk_->unseen(scope, prefix); });
 }
@@ -199,29 +210,20 @@ void Loop::close() {
   model_.reset();
 }
 
-void Loop::refuse_new() {
-  const std::lock_guard lock(mutex_);
-  draining_ = true;
-}
-
-bool Loop::wait_until_empty(double timeout_s) {
-  std::unique_lock lock(mutex_);
-  return emptied_.wait_for(lock, std::chrono::duration<double>(std::clamp(timeout_s, 0.0, 1e6)),
-                           [this] { return alive_ == 0 && jobs_alive_ == 0; });
-}
-
-void Loop::cancel_all() { cancel_all_ = true; }
-
 EngineStats Loop::stats() const {
-  const std::lock_guard lock(mutex_);
-  EngineStats stats = stats_;
-  stats.waiting += static_cast<int>(inbox_.size());
+  EngineStats stats;
+  {
+    const std::lock_guard lock(mutex_);
+    stats = stats_;
+  }
+  stats.waiting += inbox_.size();
+  stats.max_token_gap_ms = options_.max_token_gap_ms;
+  stats.step_token_budget = pace_.budget();
+  stats.memory_active = mx::get_active_memory();
+  stats.memory_peak = mx::get_peak_memory();
+  stats.memory_cache = mx::get_cache_memory();
+  stats.memory_limit = options_.memory_limit;
   return stats;
-}
-
-std::optional<std::string> Loop::failure() const {
-  const std::lock_guard lock(mutex_);
-  return failure_;
 }
 
 bool Loop::turn() {
@@ -257,16 +259,7 @@ bool Loop::turn_once() {
   return worked || !waiting_.empty();
 }
 
-void Loop::collect() {
-  const std::lock_guard lock(mutex_);
-  for (auto& sequence : inbox_) {
-    waiting_.push_back(std::move(sequence));
-    ++work_.requests;
-  }
-  inbox_.clear();
-  for (auto& job : job_inbox_) jobs_.push_back(std::move(job));
-  job_inbox_.clear();
-}
+void Loop::collect() { work_.requests += inbox_.collect(waiting_, jobs_); }
 
 void Loop::sweep_cancelled() {
   const bool all = cancel_all_;
@@ -287,9 +280,7 @@ void Loop::sweep_cancelled() {
     for (auto& job : jobs_) job->settle(Error(ErrorKind::cancelled, "the engine is shutting down"));
     const size_t count = jobs_.size();
     jobs_.clear();
-    const std::lock_guard lock(mutex_);
-    jobs_alive_ -= count;
-    if (alive_ == 0 && jobs_alive_ == 0) emptied_.notify_all();
+    inbox_.left(0, count);
   }
   drop_done();
 }
@@ -308,7 +299,10 @@ void Loop::send(Sequence& sequence, Event event) {
 void Loop::keep(Sequence& s, RowState row) {
   if (!cache_ || !s.request.cache_prompt) return;
   if (row.length() != s.evaluated) {
-    if (!store_->layout().recurrent().empty()) return;  // a rejected draft is in it
+    if (!store_->layout().recurrent().empty()) {  // a rejected draft is in it
+      ++work_.cache_rejected_state;
+      return;
+    }
     row.truncate(s.evaluated);
   }
   write_out(s, row);
@@ -339,8 +333,10 @@ void Loop::clear_prompt_cache() {
 void Loop::finish(Sequence& sequence, FinishReason reason, std::optional<TokenId> eos) {
   if (sequence.done) return;
   sequence.done = true;
+  std::vector<TokenId> held;
   if (sequence.state && reason != FinishReason::cancelled) {
     try {
+      held.assign(sequence.tokens.begin(), sequence.tokens.begin() + sequence.evaluated);
       keep(sequence, *std::exchange(sequence.state, std::nullopt));
     } catch (const std::exception& error) {
       // The answer stands all the same.
@@ -350,63 +346,54 @@ void Loop::finish(Sequence& sequence, FinishReason reason, std::optional<TokenId
   sequence.state.reset();
   if (reason == FinishReason::cancelled) ++work_.cancelled;
   const Timings timings = sequence.timings(Clock::now());
+  release(sequence, std::move(held));
   log::debug("engine",
              "request {} {}: {} prompt tokens, {} generated, {:.0f} ms queued, {:.0f} ms prompt, {:.0f} ms "
              "decode, {}",
              sequence.id, sequence.request.route, timings.prompt_tokens, timings.generated_tokens,
              timings.queue_ms, timings.prompt_ms, timings.decode_ms, to_string(reason));
   publish();  // before the last event: whoever gets it sees the slot free
-  send(sequence,
-       Finished{.reason = reason, .timings = timings, .seed = sequence.sampler->seed(), .eos = eos});
+  send(sequence, Finished{.reason = reason,
+                          .timings = timings,
+                          .seed = sequence.sampler->seed(),
+                          .eos = eos,
+                          .truncated = reason != FinishReason::cancelled && sequence.place() >= context_});
 }
 
 void Loop::fail_sequence(Sequence& sequence, const Error& error) {
   if (sequence.done) return;
   sequence.done = true;
   sequence.state.reset();
+  release(sequence);
   ++work_.failed;
   log::error("engine", "request {} {}: {}", sequence.id, sequence.request.route, error.what());
   publish();
   send(sequence, Failed{error});
 }
 
-// A request runs for the first time, or goes without having run.
-void Loop::left_queue(const Sequence& sequence) {
-  const std::lock_guard lock(mutex_);
-  --queued_;
-  const auto of_key = queued_of_.find(sequence.request.key);
-  if (of_key != queued_of_.end() && --of_key->second == 0) queued_of_.erase(of_key);
+// The row's slot is free, and holds these tokens of it.
+void Loop::release(Sequence& sequence, std::vector<TokenId> held) {
+  slots_.give_back(sequence.slot, held.empty() ? "" : cache_scope(sequence), std::move(held));
+  sequence.slot = -1;
 }
 
 void Loop::drop_done() {
   for (const auto& s : waiting_)
-    if (s->done && !s->was_admitted) left_queue(*s);
+    if (s->done && !s->was_admitted) inbox_.left_queue(s->request.key);
   size_t count = std::erase_if(running_, [](const auto& s) { return s->done; });
   if (count > 0 && drafter_ && running_.empty()) drafter_->keep_only({});
   count += std::erase_if(waiting_, [](const auto& s) { return s->done; });
-  if (count > 0) left(count);
-}
-
-void Loop::left(size_t count) {
-  const std::lock_guard lock(mutex_);
-  alive_ -= count;
-  if (alive_ == 0 && jobs_alive_ == 0) emptied_.notify_all();
+  if (count > 0) inbox_.left(count);
 }
 
 void Loop::stop(const std::string& why) {
-  {
-    const std::lock_guard lock(mutex_);
-    if (!failure_) failure_ = why;
-  }
+  inbox_.stop(why);
   collect();
   const Error error(ErrorKind::internal, why);
   for (auto& sequence : running_) fail_sequence(*sequence, error);
   for (auto& sequence : waiting_) fail_sequence(*sequence, error);
   for (auto& job : jobs_) job->settle(error);
-  {
-    const std::lock_guard lock(mutex_);
-    jobs_alive_ -= jobs_.size();
-  }
+  inbox_.left(0, jobs_.size());
   jobs_.clear();
 }
 
@@ -421,10 +408,7 @@ void Loop::embed_step() {
   if (outcome.any_succeeded) failures_in_a_row_ = 0;
   if (outcome.evaluation_failed && !outcome.any_succeeded)
     note_failure(Error(ErrorKind::internal, outcome.error));
-  const size_t count = std::erase_if(jobs_, [](const auto& job) { return job->settled; });
-  const std::lock_guard lock(mutex_);
-  jobs_alive_ -= count;
-  if (alive_ == 0 && jobs_alive_ == 0) emptied_.notify_all();
+  inbox_.left(0, std::erase_if(jobs_, [](const auto& job) { return job->settled; }));
 }
 
 void Loop::publish() {
@@ -440,7 +424,17 @@ void Loop::publish() {
   if (cache_) {
     work_.cache_entries = cache_->entries();
     work_.cache_bytes = cache_->bytes();
-    work_.cache_evictions = cache_->evictions();
+    const PrefixCache::Figures& kept = cache_->figures();
+    work_.cache_evictions = kept.over_budget + kept.for_pages;
+    work_.cache_evicted_for_pages = kept.for_pages;
+    work_.cache_superseded = kept.superseded;
+    work_.cache_rejected_short = kept.too_short;
+    work_.cache_rejected_large = kept.too_large;
+    work_.snapshot_bytes = cache_->recurrent_bytes();
+    if (uncuttable_) {
+      work_.snapshot_evictions = work_.cache_evictions;
+      work_.snapshot_superseded = work_.cache_superseded;
+    }
   }
   if (disk_) {
     const DiskCache::Figures figures = disk_->figures();

@@ -3,7 +3,6 @@
 // Owner: Engine. Thread: as marked. Failure: rows fail alone; eight failed evaluations in a row stop it.
 #pragma once
 
-#include <condition_variable>
 #include <deque>
 #include <map>
 #include <memory>
@@ -15,15 +14,20 @@
 #include "engine/engine.h"
 #include "engine/front/pooling.h"
 #include "engine/loop/adapters.h"
+#include "engine/loop/allowance.h"
 #include "engine/loop/disk_cache.h"
+#include "engine/loop/draft_policy.h"
 #include "engine/loop/drafter.h"
 #include "engine/loop/embedder.h"
 #include "engine/loop/fail_step.h"
 #include "engine/loop/fault.h"
+#include "engine/loop/inbox.h"
 #include "engine/loop/model_thread.h"
 #include "engine/loop/pace.h"
 #include "engine/loop/prefix_cache.h"
+#include "engine/loop/prefix_file.h"
 #include "engine/loop/sequence.h"
+#include "engine/loop/slots.h"
 #include "models/model.h"
 #include "state/store.h"
 
@@ -33,7 +37,6 @@ class Loop final : public ModelThread::Guest {
  public:
   static constexpr int kMaxFailures = 8;
   static constexpr size_t kMaxTurns = 4096;  // keys whose turn is remembered
-  static constexpr int kNoLimit = 1 << 30;
 
   Loop(const EngineOptions& options, std::vector<TokenId> eos);
   ~Loop() override;
@@ -43,6 +46,15 @@ class Loop final : public ModelThread::Guest {
   void close();
   void clear_prompt_cache();
   bool turn() override;
+  /// What a slot holds, pinned until it is dropped here.
+  struct SlotImage {
+    std::string scope;
+    std::vector<TokenId> tokens;
+    std::unique_ptr<RowImage> image;
+  };
+  SlotImage image_of_slot(int slot);
+  void fill_slot(int slot, const PrefixFile& file);
+  int empty_slot(int slot);
 
   // Constant once open() has returned: any thread.
   const ModelInfo& info() const { return info_; }
@@ -50,6 +62,8 @@ class Loop final : public ModelThread::Guest {
   int max_input() const { return embedding_.max_input; }
   const std::string& kv_label() const { return kv_label_; }
   const char* draft_kind() const { return draft_kind_; }
+  /// Any thread.
+  DraftPolicyReport draft_policy() const;
   const std::string& speculation_label() const { return speculation_label_; }
   const std::vector<std::string>& warnings() const { return warnings_; }
   const std::vector<TokenId>& eos() const { return eos_; }
@@ -58,13 +72,16 @@ class Loop final : public ModelThread::Guest {
   std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> submit(Request request, Sink sink);
   std::future<EmbedJob::Outcome> embed(const EmbedRequest& request);
   std::future<EmbedJob::Outcome> score(const ScoreRequest& request);
-  void refuse_new();
+  void refuse_new() { inbox_.refuse_new(); }
   /// True when nothing is left before the timeout.
-  bool wait_until_empty(double timeout_s);
-  void cancel_all();
+  bool wait_until_empty(double timeout_s) { return inbox_.wait_until_empty(timeout_s); }
+  void cancel_all() { cancel_all_ = true; }
   EngineStats stats() const;
-  std::optional<std::string> failure() const;
+  std::optional<std::string> failure() const { return inbox_.failure(); }
   int step_token_budget() const { return pace_.budget(); }
+  int max_token_gap_ms() const { return options_.max_token_gap_ms; }
+  /// What files of kept prefixes depend on; reads the checkpoint's the first time.
+  const std::string& fingerprint(const Checkpoint& checkpoint);
   AdapterShelf& adapters() { return adapters_; }
   /// Reads and packs on the caller's thread.
   int load_adapter(const AdapterSource& source);
@@ -73,7 +90,10 @@ class Loop final : public ModelThread::Guest {
   // loop.cpp: what comes and goes.
   bool turn_once();
   void make_store(const Checkpoint& checkpoint);
-  void make_drafter();
+  void make_drafter(const Checkpoint& checkpoint);
+  std::string choose_drafter();
+  std::string own_drafter();
+  NetworkDrafter::Options drafter_options() const;
   void warm_up();
   void collect();
   void sweep_cancelled();
@@ -84,8 +104,7 @@ class Loop final : public ModelThread::Guest {
   void fail_sequence(Sequence& sequence, const Error& error);
   void send(Sequence& sequence, Event event);
   void drop_done();
-  void left(size_t count);
-  void left_queue(const Sequence& sequence);
+  void release(Sequence& sequence, std::vector<TokenId> held = {});
   void stop(const std::string& why);
   void embed_step();
   void check_inputs(EmbedJob& job) const;
@@ -99,6 +118,7 @@ class Loop final : public ModelThread::Guest {
   void share_prompt(Sequence& leader, std::span<const float> logits);
   int pages_promised() const;
   bool make_room(int pages);
+  Slots::Slot& idle_slot(int slot);  // slot_files.cpp
   std::optional<Error> lack_of_memory(const Sequence& sequence, int pages);
   bool drop_parked();
   void find_prefix(Sequence& sequence);
@@ -110,9 +130,11 @@ class Loop final : public ModelThread::Guest {
   void put_back(std::vector<std::unique_ptr<Sequence>>::iterator at);
 
   // step.cpp: one step.
+  void shift(Sequence& sequence);
   std::vector<Piece> plan();
   int draft(std::vector<Piece>& pieces, int room);  // draft.cpp
   int most_drafted() const;
+  void judge_drafts(const std::vector<Piece>& pieces, uint64_t made, double ms);
   std::pair<array, array> states_beside(Step& step);
   void show_states(const std::vector<Piece>& pieces, const array& states);
   void reserve(std::vector<Piece>& pieces);
@@ -131,6 +153,8 @@ class Loop final : public ModelThread::Guest {
   void begin_canvas(Sequence& sequence) const;
   Piece canvas_piece(Sequence& sequence, int room) const;
   void deliver_canvas(Sequence& sequence, const Piece& piece, const float* logits, int rows);
+  Piece sketch_piece(Sequence& sequence, int room) const;
+  void deliver_sketch(Sequence& sequence, const Piece& piece, const float* logits);
 
   // request.cpp: what a request is checked for and turned into, on the caller's thread.
   void check_prompt(const Request& request) const;
@@ -148,6 +172,10 @@ class Loop final : public ModelThread::Guest {
   int context_ = 0;
   EmbeddingSetup embedding_;
   std::string kv_label_;
+  std::vector<KvFormat> kv_formats_;
+  std::string recent_label_;  // what those do not say, for the fingerprint
+  std::once_flag fingerprint_once_;
+  std::string fingerprint_;
   const char* draft_kind_ = "";
   std::string speculation_label_ = "off";
   std::vector<std::string> warnings_;
@@ -167,11 +195,13 @@ class Loop final : public ModelThread::Guest {
   bool uncuttable_ = false;             // recurrent state or windows: prefixes end where they were put aside
   StepCost cost_;
   std::unique_ptr<Drafter> drafter_;  // none: plain decoding
-  int steps_since_chunk_ = 0;         // decode steps since the last that held a part of a prompt
-  // Tokens of a step, and rows, after an allocation failed; they grow back.
-  int step_limit_ = kNoLimit;
-  int row_limit_ = kNoLimit;
-  int calm_steps_ = 0;      // since then
+  DraftPolicy policy_;
+  int own_most_ = 0;           // tokens of a draft that suit the drafter
+  double draft_ms_ = 0.0;      // what the drafts of the step at hand took
+  bool crowded_ = false;       // the answer that is measured was not alone all the time
+  int steps_since_chunk_ = 0;  // decode steps since the last that held a part of a prompt
+  Allowance allowance_;
+  Slots slots_;
   size_t memory_left_ = 0;  // as it was at memory_seen_
   TimePoint memory_seen_ = {};
   std::map<std::string, uint64_t, std::less<>> turns_;  // when each key was last served
@@ -184,18 +214,9 @@ class Loop final : public ModelThread::Guest {
   int failures_in_a_row_ = 0;
 
   // Shared.
-  mutable std::mutex mutex_;
-  std::condition_variable emptied_;
-  std::vector<std::unique_ptr<Sequence>> inbox_;
-  std::vector<std::unique_ptr<EmbedJob>> job_inbox_;
-  size_t alive_ = 0;                                      // requests whose last event is not out
-  size_t queued_ = 0;                                     // of these, those that have never run
-  std::map<std::string, size_t, std::less<>> queued_of_;  // by key
-  size_t jobs_alive_ = 0;
-  uint64_t next_id_ = 1;
-  bool draining_ = false;
+  Inbox inbox_;
   std::atomic<bool> cancel_all_{false};
-  std::optional<std::string> failure_;
+  mutable std::mutex mutex_;
   EngineStats stats_;
 };
 

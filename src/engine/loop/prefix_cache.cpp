@@ -80,17 +80,22 @@ bool PrefixCache::settle_with_others(const std::string& scope, std::span<const T
         return true;
       }
       if (common < static_cast<int>(other->tokens.size())) continue;
-      if (row.usable(common) == common)
+      if (row.usable(common) == common) {
+        ++figures_.superseded;
         remove(other);
-      else
+      } else {
         other->replaced = true;
+      }
     }
   }
   return false;
 }
 
 void PrefixCache::keep(const std::string& scope, std::span<const TokenId> tokens, RowState row) {
-  if (row.length() < kPageTokens) return;
+  if (row.length() < kPageTokens) {
+    ++figures_.too_short;
+    return;
+  }
   tokens = tokens.first(static_cast<size_t>(row.length()));
   auto kept = std::make_unique<KeptRow>(std::move(row));
   auto chain = chain_of(scope, tokens);
@@ -98,12 +103,13 @@ void PrefixCache::keep(const std::string& scope, std::span<const TokenId> tokens
   recurrent_bytes_ += kept->recurrent_bytes();
   entries_.push_front({scope, {tokens.begin(), tokens.end()}, std::move(chain), std::move(kept)});
   for (const uint64_t hash : entries_.front().chain) by_page_.emplace(hash, entries_.begin());
-  while (bytes() > budget_ && entries_.size() > 1) evict();
+  while (bytes() > budget_ && entries_.size() > 1 && let_go()) ++figures_.over_budget;
   if (bytes() <= budget_) return;
   if (!too_large_told_)
     log::warn("engine", "prompt cache: an entry of {} is over the {} it may hold", format_bytes(bytes()),
               format_bytes(budget_));
   too_large_told_ = true;
+  ++figures_.too_large;
   remove(entries_.begin());
 }
 
@@ -118,6 +124,21 @@ void PrefixCache::remove(Entries::iterator entry) {
 }
 
 bool PrefixCache::evict() {
+  const bool gone = let_go();
+  figures_.for_pages += gone ? 1 : 0;
+  return gone;
+}
+
+void PrefixCache::forget(const std::string& scope, std::span<const TokenId> tokens) {
+  const auto found = std::find_if(entries_.begin(), entries_.end(), [&](const Entry& entry) {
+    return entry.scope == scope &&
+           std::equal(entry.tokens.begin(), entry.tokens.end(), tokens.begin(), tokens.end());
+  });
+  if (found != entries_.end()) remove(found);
+}
+
+// One that a longer entry replaced, else the one used longest ago.
+bool PrefixCache::let_go() {
   if (entries_.empty()) return false;
   auto victim = std::prev(entries_.end());
   for (auto at = entries_.end(); at != entries_.begin();)
@@ -127,7 +148,6 @@ bool PrefixCache::evict() {
     }
   if (evicted_) evicted_(victim->scope, victim->tokens);
   remove(victim);
-  ++evictions_;
   return true;
 }
 

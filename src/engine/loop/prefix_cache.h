@@ -31,8 +31,10 @@ class PrefixCache {
   std::optional<Hit> find(const std::string& scope, std::span<const TokenId> tokens, int most);
   /// Takes a row that holds `tokens` (row.length() of them) over.
   void keep(const std::string& scope, std::span<const TokenId> tokens, RowState row);
-  /// Lets the coldest entry go; false when there is none.
+  /// Lets the coldest entry go, for its pages; false when there is none.
   bool evict();
+  /// Lets the entry of exactly these tokens go.
+  void forget(const std::string& scope, std::span<const TokenId> tokens);
   void clear();
   /// Told of entries that evict() lets go.
   using Evicted = std::function<void(const std::string& scope, std::span<const TokenId> tokens)>;
@@ -40,7 +42,13 @@ class PrefixCache {
 
   size_t bytes() const;
   int entries() const { return static_cast<int>(entries_.size()); }
-  uint64_t evictions() const { return evictions_; }
+  struct Figures {
+    uint64_t over_budget = 0, for_pages = 0;  // entries that were let go
+    uint64_t superseded = 0;                  // by a longer entry that can be cut to them
+    uint64_t too_short = 0, too_large = 0;    // rows that were not kept
+  };
+  const Figures& figures() const { return figures_; }
+  size_t recurrent_bytes() const { return recurrent_bytes_; }
 
  private:
   struct Entry {
@@ -55,6 +63,7 @@ class PrefixCache {
   static std::vector<uint64_t> chain_of(const std::string& scope, std::span<const TokenId> tokens);
   static int shared(const Entry& entry, const std::string& scope, std::span<const TokenId> tokens);
   void remove(Entries::iterator entry);
+  bool let_go();
   void touch(Entries::iterator entry) { entries_.splice(entries_.begin(), entries_, entry); }
   bool settle_with_others(const std::string& scope, std::span<const TokenId> tokens,
                           const std::vector<uint64_t>& chain, const KeptRow& row);
@@ -64,7 +73,7 @@ class PrefixCache {
   Entries entries_;
   std::unordered_multimap<uint64_t, Entries::iterator> by_page_;
   size_t recurrent_bytes_ = 0;
-  uint64_t evictions_ = 0;
+  Figures figures_;
   Evicted evicted_;
   bool too_large_told_ = false;
 };

@@ -1,5 +1,6 @@
 // What callers hand to the loop: requests and embedding jobs, checked and prepared on their own threads.
 #include <algorithm>
+#include <limits>
 
 #include "engine/loop/loop.h"
 #include "engine/loop/pattern.h"
@@ -40,7 +41,7 @@ void Loop::check_prompt(const Request& request) const {
     fail_param("prompt",
                "request ({} tokens) exceeds the available context size ({} tokens), try increasing it",
                prompt, context_);
-  if (prompt == context_ && request.max_tokens != 0)
+  if (prompt == context_ && request.max_tokens != 0 && !options_.context_shift)
     fail_param("prompt",
                "request ({} tokens) fills the available context size ({} tokens): no room for an answer, try "
                "increasing it",
@@ -49,6 +50,13 @@ void Loop::check_prompt(const Request& request) const {
     if (request.prompt[i] < 0 || request.prompt[i] >= info_.vocab_size)
       fail_param("prompt", "prompt[{}]: token {} is outside the vocabulary of {} tokens", i,
                  request.prompt[i], info_.vocab_size);
+  if (request.slot < -1 || request.slot >= options_.parallel)
+    fail_param("id_slot", "id_slot: expected -1 (any) or 0 to {}, found {}", options_.parallel - 1,
+               request.slot);
+  if (request.keep_tokens < -1 || request.discard_tokens < 0)
+    fail_param(request.discard_tokens < 0 ? "n_discard" : "n_keep",
+               "n_keep, n_discard: expected -1 or more and 0 or more tokens, found {} and {}",
+               request.keep_tokens, request.discard_tokens);
   if (request.max_tokens < -1)
     fail_param("max_tokens", "max_tokens: expected -1 (to the window's end) or more, found {}",
                request.max_tokens);
@@ -65,7 +73,7 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
         if (id >= 0 && id < info_.vocab_size) request.sampling.banned.push_back(id);
     request.eos.clear();
   }
-  if (info_.diffusion.block > 0) request.sampling.banned.push_back(info_.diffusion.mask);
+  if (info_.diffusion.mask >= 0) request.sampling.banned.push_back(info_.diffusion.mask);
 
   if (!request.sampling.language_bias) request.sampling.language_bias = language_bias();
   auto sequence = std::make_unique<Sequence>();
@@ -84,7 +92,8 @@ std::unique_ptr<Sequence> Loop::make_sequence(Request request, Sink sink) {
   sequence->adapters = std::move(chosen.set);
   sequence->adapter_key = std::move(chosen.key);
   sequence->prompt_tokens = static_cast<int>(request.prompt.size());
-  sequence->limit = context_ - sequence->prompt_tokens;
+  const bool shifts = options_.context_shift && info_.diffusion.block == 0;
+  sequence->limit = shifts ? std::numeric_limits<int>::max() : context_ - sequence->prompt_tokens;
   if (request.max_tokens >= 0) sequence->limit = std::min(sequence->limit, request.max_tokens);
   sequence->tokens = std::move(request.prompt);
   sequence->request = std::move(request);
@@ -107,25 +116,7 @@ int Loop::load_adapter(const AdapterSource& source) {
 std::pair<uint64_t, std::shared_ptr<std::atomic<bool>>> Loop::submit(Request request, Sink sink) {
   auto sequence = make_sequence(std::move(request), std::move(sink));
   auto cancelled = sequence->cancelled;
-
-  const std::lock_guard lock(mutex_);
-  if (failure_) fail(ErrorKind::internal, "{}", *failure_);
-  if (draining_) throw Busy("the engine is shutting down: no new requests");
-  if (alive_ >= static_cast<size_t>(options_.parallel) + options_.max_queue)
-    throw Busy(fmt::format("the queue is full: {} requests run or wait", alive_));
-  const auto of_key = queued_of_.find(sequence->request.key);
-  const size_t waiting = of_key == queued_of_.end() ? 0 : of_key->second;
-  const auto parallel = static_cast<size_t>(options_.parallel);
-  const size_t ran = alive_ - queued_;
-  const size_t share = std::max<size_t>(1, options_.max_queue / std::max<size_t>(1, options_.keys));
-  if (options_.keys > 1 && waiting >= share + parallel - std::min(parallel, ran))
-    throw KeyBusy(fmt::format("{} requests of this key wait: that is its share of the queue", waiting));
-  sequence->id = next_id_++;
-  ++alive_;
-  ++queued_;
-  ++queued_of_[sequence->request.key];
-  const uint64_t id = sequence->id;
-  inbox_.push_back(std::move(sequence));
+  const uint64_t id = inbox_.put(std::move(sequence));
   return {id, std::move(cancelled)};
 }
 
@@ -196,13 +187,7 @@ void Loop::check_inputs(EmbedJob& job) const {
 
 std::future<EmbedJob::Outcome> Loop::enqueue(std::unique_ptr<EmbedJob> job) {
   auto future = job->promise.get_future();
-  const std::lock_guard lock(mutex_);
-  if (failure_) fail(ErrorKind::internal, "{}", *failure_);
-  if (draining_) throw Busy("the engine is shutting down: no new requests");
-  if (jobs_alive_ >= options_.max_queue + 1)
-    throw Busy(fmt::format("the queue is full: {} embedding requests wait", jobs_alive_));
-  ++jobs_alive_;
-  job_inbox_.push_back(std::move(job));
+  inbox_.put(std::move(job));
   return future;
 }
 

@@ -14,8 +14,12 @@
 namespace mlxcel {
 namespace {
 
-constexpr int kCalmSteps = 32;                    // after a failed allocation, until more is tried again
 constexpr size_t kScoreBytes = size_t{64} << 20;  // logits of one step's prompt log-probabilities
+
+Draw drawn(Sequence& s, std::span<const float> logits) {
+  const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
+  return s.sampler->sample(logits, s.tokens, s.place(), mask);
+}
 
 }  // namespace
 
@@ -27,6 +31,8 @@ int Loop::max_scored_tokens() const {
 std::vector<Piece> Loop::plan() {
   std::vector<Piece> pieces;
   pieces.reserve(running_.size());
+  for (const auto& s : running_)
+    if (static_cast<int>(s->tokens.size()) >= context_ && s->generated > 0) shift(*s);
   int decoding = 0;
   for (const auto& s : running_) {
     if (!s->decoding()) continue;
@@ -34,11 +40,11 @@ std::vector<Piece> Loop::plan() {
     decoding += pieces.back().count;
   }
   if (drafter_ && !pieces.empty())
-    decoding += draft(pieces, std::min(pace_.budget(), step_limit_) - decoding);
+    decoding += draft(pieces, std::min(pace_.budget(), allowance_.tokens()) - decoding);
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
   int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
-  left = std::min(left, std::max(step_limit_ - decoding, 1));
+  left = std::min(left, std::max(allowance_.tokens() - decoding, 1));
   if (decoding > 0 && ++steps_since_chunk_ < options_.prefill_interval) return pieces;
   int scorable = max_scored_tokens();
   for (const auto& s : running_) {
@@ -80,7 +86,7 @@ void Loop::reserve(std::vector<Piece>& pieces) {
     } catch (const Error& error) {
       if (error.kind() != ErrorKind::out_of_memory) throw;
       if ((cache_ && cache_->evict()) || drop_parked()) continue;
-      if (!pieces[i].draft.empty()) {
+      if (!pieces[i].draft.empty() && !sequence.canvas) {
         pieces[i].count -= static_cast<int>(pieces[i].draft.size());
         pieces[i].draft.clear();
         pieces[i].before.reset();
@@ -112,6 +118,7 @@ void Loop::run(const std::vector<Piece>& pieces) {
     decoding_rows += piece.sequence->decoding() ? 1 : 0;
   }
   bool whole = true;
+  const uint64_t made = work_.generated_tokens;
   const TimePoint before = Clock::now();
   try {
     forward(pieces);
@@ -142,11 +149,10 @@ void Loop::run(const std::vector<Piece>& pieces) {
   const double seconds = seconds_between(before, Clock::now());
   if (whole) {
     pace_.observe(total, seconds * 1e3, decoding > 0 && decoding < total);
-    if (std::min(step_limit_, row_limit_) < kNoLimit && ++calm_steps_ % kCalmSteps == 0) {
-      step_limit_ = step_limit_ > kNoLimit / 2 ? kNoLimit : step_limit_ * 2;
-      row_limit_ = kNoLimit;
-    }
+    allowance_.calm();
     if (drafter_ && decoding == total) cost_.observe(total, seconds * 1e3);
+    if (drafter_)
+      judge_drafts(pieces, work_.generated_tokens - made, decoding == total ? seconds * 1e3 : 0.0);
   }
   const double share = static_cast<double>(decoding) / total;
   work_.decode_seconds += seconds * share;
@@ -154,6 +160,8 @@ void Loop::run(const std::vector<Piece>& pieces) {
   work_.prompt_tokens += static_cast<uint64_t>(total - decoding);
   work_.step_rows = static_cast<int>(pieces.size());
   ++work_.steps;
+  work_.step_tokens.observe(static_cast<uint64_t>(total));
+  work_.prefill_steps += decoding_rows < static_cast<int>(pieces.size()) ? 1 : 0;
   if (decoding_rows > 0 && decoding_rows < static_cast<int>(pieces.size())) ++work_.mixed_steps;
 }
 
@@ -166,15 +174,14 @@ void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error
     prompts += piece.sequence->decoding() ? 0 : piece.count;
   }
   log::warn("engine", "a step of {} tokens found no memory: {}", total, error.what());
-  calm_steps_ = 0;
   mx::clear_cache();
   while (cache_ && cache_->evict()) {
   }
   if (prompts > 1) {
-    step_limit_ = total - prompts + prompts / 2;
+    allowance_.cut_tokens(total - prompts + prompts / 2);
   } else if (running_.size() > 1) {
     put_back(std::prev(running_.end()));
-    row_limit_ = static_cast<int>(running_.size());
+    allowance_.cut_rows(static_cast<int>(running_.size()));
   } else {
     fail_sequence(*pieces[0].sequence, to_error(error));
   }
@@ -193,10 +200,10 @@ void Loop::forward(const std::vector<Piece>& pieces) {
       std::vector<TokenId> block(tokens.begin(), tokens.end());
       block.insert(block.end(), piece.draft.begin(), piece.draft.end());
       step.add(&*s.state, block, piece.wants, s.adapters.get());
+      if (s.sketch) step.open(static_cast<int>(piece.draft.size()), s.sketch->before());
     }
     wanted |= piece.wants != Wants::none;
-    if (fail_step_ && fail_step_->hits(s.request.route, s.steps))
-      fail(ErrorKind::internal, "MLXCEL_FAIL_STEP: step {} of request {} throws", s.steps + 1, s.id);
+    if (fail_step_) fail_step_->strike(s.request.route, s.steps, s.id);
   }
   step.seal();
   const bool states_too = drafter_ && drafter_->wants_states();
@@ -240,6 +247,8 @@ void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int row
   s.evaluated = s.held() - static_cast<int>(piece.draft.size());
   if (s.wants_scores() && piece.wants == Wants::all) deliver_scores(s, piece, logits);
   if (s.evaluated == s.boundary && s.boundary > 0) keep(s, s.state->fork());
+  if (s.request.progress && s.generated == 0)
+    send(s, Progress{.evaluated = s.evaluated, .timings = s.timings(Clock::now())});
   if (s.evaluated < static_cast<int>(s.tokens.size())) return;  // more of the prompt to come
   if (s.limit == 0) {
     finish(s, FinishReason::length);
@@ -255,21 +264,31 @@ void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int row
     take(s, last);
     return;
   }
-  // The target's own draws decide: a drafted token counts while it is the one drawn.
+  // The target's own draws decide: a drafted token counts while it is the one drawn. Figures first: the
+  // answer's last event has them.
+  const size_t drafted = piece.draft.size();
   size_t accepted = 0;
+  s.drafted += static_cast<int>(drafted);
+  ++s.draft_rounds;
+  work_.drafted += drafted;
+  ++work_.draft_rounds;
   for (const float* row = last.data();; row += vocab) {
-    if (!take(s, {row, vocab})) break;
-    if (accepted == piece.draft.size() || s.tokens.back() != piece.draft[accepted]) break;
-    ++accepted;
+    Draw draw = drawn(s, {row, vocab});
+    const bool right = accepted < drafted && draw.token == piece.draft[accepted];
+    if (accepted < drafted)
+      for (DraftPlaces* places : {&s.draft_places, &work_.draft_places}) places->test(accepted, right);
+    s.accepted += right ? 1 : 0;
+    work_.accepted += right ? 1 : 0;
+    const bool goes_on = put(s, std::move(draw));
+    accepted += right ? 1 : 0;
+    if (!goes_on || !right) break;
     ++s.evaluated;
   }
-  s.drafted += static_cast<int>(piece.draft.size());
-  s.accepted += static_cast<int>(accepted);
-  ++s.draft_rounds;
-  s.width.observe(static_cast<int>(piece.draft.size()), static_cast<int>(accepted));
-  work_.drafted += piece.draft.size();
-  work_.accepted += accepted;
-  ++work_.draft_rounds;
+  if (options_.prompt_lookup)
+    s.width.observe_looked_up(static_cast<int>(drafted), static_cast<int>(accepted),
+                              options_.prompt_lookup_gated);
+  else
+    s.width.observe(static_cast<int>(drafted), static_cast<int>(accepted));
   if (s.done) return;
   if (accepted < piece.draft.size()) rewind(s, piece);
 }
@@ -284,10 +303,7 @@ void Loop::rewind(Sequence& s, const Piece& piece) {
 }
 
 // One token from its logits; false when it ended the answer.
-bool Loop::take(Sequence& s, std::span<const float> logits) {
-  const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
-  return put(s, s.sampler->sample(logits, s.tokens, static_cast<int64_t>(s.tokens.size()), mask));
-}
+bool Loop::take(Sequence& s, std::span<const float> logits) { return put(s, drawn(s, logits)); }
 
 // A drawn token joins the answer; false when it ended it.
 bool Loop::put(Sequence& s, Draw draw) {
@@ -299,12 +315,14 @@ bool Loop::put(Sequence& s, Draw draw) {
   if (s.gate) s.gate->accept(draw.token);
   const TimePoint now = Clock::now();
   if (s.generated == 0) s.first_token = now;
+  if (s.last_token != TimePoint{})
+    work_.longest_gap_ms = std::max(work_.longest_gap_ms, milliseconds_between(s.last_token, now));
+  s.last_token = now;
   s.tokens.push_back(draw.token);
   ++s.generated;
   ++work_.generated_tokens;
   send(s, Token{.draw = std::move(draw), .timings = s.timings(now), .seed = s.sampler->seed()});
-  const auto answer = std::span(s.tokens).subspan(static_cast<size_t>(s.prompt_tokens));
-  if ((s.gate && s.gate->complete()) || goes_in_circles(answer, s.request.loops))
+  if ((s.gate && s.gate->complete()) || goes_in_circles(s.answer(), s.request.loops))
     finish(s, FinishReason::stop);
   else if (s.generated >= s.limit)
     finish(s, FinishReason::length);
