@@ -2,7 +2,7 @@
 windows, scales, limits). See tests/golden/gguf/reasons.json."""
 
 from configs import GEMMA3
-from configs_dense import COHERE2, GEMMA2, NEMOTRON, SMOLLM3
+from configs_dense import COHERE2, GEMMA2, NAS, NEMOTRON, SMOLLM3
 from configs_encoders import GEMMA3 as GEMMA3_EMBEDDER
 from configs_hybrid import GEMMA3N, KIMI_LINEAR
 from configs_late import MISTRAL4, PHIMOE
@@ -86,6 +86,13 @@ CASES = {
     "phimoe-near": {
         "config": {**PHIMOE, "router_jitter_noise": 0.01},
         "mutants": [{"router_jitter_noise": 0.3}, {"rope_theta": 100.0}],
+    },
+    "nemotron-nas-left-out": {
+        "config": {**NAS, "num_hidden_layers": 3, "block_configs": [
+            {"attention": {"n_heads_in_group": 3}, "ffn": {"ffn_mult": 1.0}},
+            {"attention": {"no_op": True}, "ffn": {"ffn_mult": 6.0}},
+            {"attention": {"n_heads_in_group": 2}, "ffn": {"no_op": True}}]},
+        "oracle": "mlx", "mutants": [{"rope_theta": 100.0}, {"rms_norm_eps": 0.5}],
     },
     "nemotron-square": {
         "config": {**NEMOTRON, "head_dim": 12},

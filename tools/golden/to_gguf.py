@@ -70,6 +70,10 @@ def adjusted(config):
         config.setdefault("intermediate_size", config["expand"] * config["hidden_size"])
     if kind == "gpt_neox":
         config.setdefault("rotary_pct", config.get("rope_parameters", {}).get("partial_rotary_factor", 0.25))
+    if kind == "nemotron-nas":
+        config["block_configs"] = [
+            {"attention": {"n_heads_in_group": None, "replace_with_linear": False, **block["attention"]},
+             "ffn": {"ffn_mult": None, **block["ffn"]}} for block in config["block_configs"]]
     if kind == "cohere2":
         config.setdefault("rotary_pct", 1.0)
     if kind == "exaone":

@@ -18,6 +18,10 @@ std::string ConfigDraft::json() const {
   for (const auto& [key, value] : values_)
     std::visit([&, &name = key](const auto& held) { out[name] = held; }, value);
   for (const auto& [key, draft] : nested_) out[key] = nlohmann::json::parse(draft.json());
+  for (const auto& [key, list] : lists_) {
+    out[key] = nlohmann::json::array();
+    for (const ConfigDraft& draft : list) out[key].push_back(nlohmann::json::parse(draft.json()));
+  }
   return out.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
 }
 

@@ -24,10 +24,11 @@ class ConfigDraft {
   void set(const std::string& key, std::vector<int64_t> value) { values_[key] = std::move(value); }
   void set(const std::string& key, std::vector<std::string> value) { values_[key] = std::move(value); }
   void set(const std::string& key, const ConfigDraft& nested) { nested_[key] = nested; }
+  void set(const std::string& key, std::vector<ConfigDraft> list) { lists_[key] = std::move(list); }
   void erase(const std::string& key) { values_.erase(key); }
 
-  bool contains(const std::string& key) const { return values_.contains(key); }
-  bool empty() const { return values_.empty() && nested_.empty(); }
+  bool contains(const std::string& key) const { return values_.contains(key) || lists_.contains(key); }
+  bool empty() const { return values_.empty() && nested_.empty() && lists_.empty(); }
   /// An integer set before; internal error where there is none.
   int64_t integer(const std::string& key) const;
   std::string json() const;
@@ -37,6 +38,7 @@ class ConfigDraft {
                              std::vector<std::string>, std::nullptr_t>;
   std::map<std::string, Value> values_;
   std::map<std::string, ConfigDraft> nested_;
+  std::map<std::string, std::vector<ConfigDraft>> lists_;
 };
 
 }  // namespace mlxcel

@@ -109,8 +109,12 @@ class GgufSource final : public Source {
     std::string gguf_name;
   };
 
-  GgufSource(const GgufContents& file, const GgufArch& arch, int heads, int kv_heads)
-      : tensors_(file.tensors), heads_(heads), kv_heads_(kv_heads), path_(file.first.string()) {
+  GgufSource(const GgufContents& file, const GgufArch& arch, int heads, int kv_heads, int head_dim)
+      : tensors_(file.tensors),
+        heads_(heads),
+        kv_heads_(kv_heads),
+        head_dim_(head_dim),
+        path_(file.first.string()) {
     for (const auto& [name, tensor] : tensors_) {
       bool named = false;
       for (const GgufName& row : arch.names) {
@@ -125,7 +129,7 @@ class GgufSource final : public Source {
             row.change == GgufChange::row || row.change == GgufChange::join)
           check_dense(name, tensor);
         if (row.change == GgufChange::unpermute_q) check_heads(name, tensor, heads_);
-        if (row.change == GgufChange::unpermute_k) check_heads(name, tensor, kv_heads_);
+        if (row.change == GgufChange::unpermute_k) check_heads(name, tensor, kv_heads_of(tensor));
         break;
       }
       if (!named)
@@ -179,9 +183,13 @@ class GgufSource final : public Source {
       case GgufChange::unpermute_q:
         return load_gguf_tensor(*tensor, name, halves(*tensor, heads_));
       case GgufChange::unpermute_k:
-        return load_gguf_tensor(*tensor, name, halves(*tensor, kv_heads_));
+        return load_gguf_tensor(*tensor, name, halves(*tensor, kv_heads_of(*tensor)));
       case GgufChange::minus_one:
         return changed(load_gguf_tensor(*tensor, name), where, [](float x) { return x - 1.0f; });
+      case GgufChange::minus_fifth:
+        return changed(load_gguf_tensor(*tensor, name), where, [](float x) { return x - 0.2f; });
+      case GgufChange::minus_fifth_power:
+        return changed(load_gguf_tensor(*tensor, name), where, [](float x) { return x - 0.08944272f; });
       case GgufChange::log_negated:
         return reshaped(changed(load_gguf_tensor(*tensor, name), where, [](float x) { return std::log(-x); }),
                         change);
@@ -195,6 +203,11 @@ class GgufSource final : public Source {
   }
 
  private:
+  /// Where layers differ in their number of key heads, heads are told by their width.
+  int kv_heads_of(const GgufTensor& tensor) const {
+    return kv_heads_ > 0 || head_dim_ < 1 ? kv_heads_ : tensor.shape[0] / head_dim_;
+  }
+
   void check_heads(const std::string& name, const GgufTensor& tensor, int heads) const {
     const int rows = tensor.shape[0];
     if (heads < 1 || rows % heads != 0 || rows / heads % 2 != 0 || tensor.shape.size() > 2)
@@ -223,7 +236,7 @@ class GgufSource final : public Source {
   std::map<std::string, GgufTensor> tensors_;
   std::map<std::string, Entry> entries_;
   std::map<std::string, float> values_;
-  int heads_, kv_heads_;
+  int heads_, kv_heads_, head_dim_;
   std::string path_;
 };
 
@@ -354,8 +367,9 @@ std::shared_ptr<Source> gguf_source(const GgufContents& file, const ConfigDraft&
     return config.contains(key) ? static_cast<int>(config.integer(key)) : fallback;
   };
   const int heads = heads_of("num_attention_heads", 0);
-  const auto source =
-      std::make_shared<GgufSource>(file, *arch, heads, heads_of("num_key_value_heads", heads));
+  const auto source = std::make_shared<GgufSource>(
+      file, *arch, heads, config.contains("block_configs") ? 0 : heads_of("num_key_value_heads", heads),
+      heads_of("head_dim", 0));
   source->add_listed(GgufFacts{file, ""}, arch->listed, heads_of("num_hidden_layers", 0));
   return source;
 }

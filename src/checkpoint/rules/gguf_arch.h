@@ -31,6 +31,8 @@ enum class GgufChange {
   unpermute_q,  // rows of adjacent rotary pairs back to halves, num_attention_heads heads
   unpermute_k,  // the same over num_key_value_heads
   minus_one,    // norm weights that hold the +1
+  minus_fifth,  // those that hold 1/5, and those that hold 5^-1.5 (PLaMo 2)
+  minus_fifth_power,
   log_negated,  // ssm_a = -exp(A_log), [heads, 1] for [heads]
   flatten,      // [heads, 1] for [heads], [groups, width] for [groups * width]
   row,          // [width] for [1, width]

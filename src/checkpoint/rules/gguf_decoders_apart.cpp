@@ -1,4 +1,5 @@
-// Dense decoders whose configs or graphs stand apart: apertus, openelm, qwen, gptneox, muse-glimmer.
+// Dense decoders whose configs or graphs stand apart: apertus, openelm, deci, qwen,
+// gptneox, muse-glimmer.
 #include <algorithm>
 
 #include "base/error.h"
@@ -102,7 +103,8 @@ std::span<const GgufName> qwen_names() {
 void complete_qwen(const GgufFacts& facts, ConfigDraft& config) {
   const auto hidden = config.integer("hidden_size"), heads = config.integer("num_attention_heads");
   if (heads < 1 || !config.contains("layer_norm_epsilon"))
-    fail(ErrorKind::bad_checkpoint, "{}: {} heads; GGUF key {}attention.layer_norm_rms_epsilon: expected both",
+    fail(ErrorKind::bad_checkpoint,
+         "{}: {} heads; GGUF key {}attention.layer_norm_rms_epsilon: expected both",
          facts.file.first.string(), heads, facts.prefix);
   if (!config.contains("kv_channels")) config.set("kv_channels", hidden / heads);
   config.set("no_bias", !facts.has_tensor("blk.0.attn_output.bias"));
@@ -191,6 +193,65 @@ void complete_muse(const GgufFacts& facts, ConfigDraft& config) {
   config.set("layer_rope_theta", bases);
 }
 
+constexpr GgufKey kDeciKeys[] = {
+    {"block_count", "num_hidden_layers", Kind::integer, true},
+    {"context_length", "max_position_embeddings", Kind::integer, true},
+    {"embedding_length", "hidden_size", Kind::integer, true},
+    {"attention.key_length", "head_dim"},
+    {"rope.freq_base", "rope_theta", Kind::number},
+    {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number, true},
+};
+
+std::span<const GgufName> deci_names() {
+  static const auto names = gguf_llama_names({}, true);
+  return names;
+}
+
+/// Layers without heads have no attention, feed-forwards of width 0 are left out.
+void complete_deci(const GgufFacts& facts, ConfigDraft& config) {
+  const auto layers = config.integer("num_hidden_layers"), hidden = config.integer("hidden_size");
+  const auto heads = facts.per_layer("attention.head_count", layers, 4096, 0),
+             keys = facts.per_layer("attention.head_count_kv", layers, 4096, 0),
+             widths = facts.per_layer("feed_forward_length", layers, kMost, 0);
+  const auto most = *std::max_element(heads.begin(), heads.end());
+  if (most < 1 || hidden < 1)
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads over width {}", facts.file.first.string(), most, hidden);
+  config.set("num_attention_heads", most);
+  complete_gguf_rope(facts, config);
+  config.erase("num_key_value_heads");
+  config.set("hidden_act", "silu");
+  config.set("attention_bias", false);
+  config.set("mlp_bias", false);
+  std::vector<ConfigDraft> blocks;
+  for (size_t i = 0; i < heads.size(); ++i) {
+    ConfigDraft block, attention, ffn;
+    if (heads[i] == 0) {
+      attention.set("no_op", true);
+    } else if (keys[i] == 0) {
+      fail(ErrorKind::unsupported, "{}: layer {} has one matrix for its attention, which is not mapped",
+           facts.file.first.string(), i);
+    } else if (heads[i] != most || most % keys[i] != 0) {
+      fail(ErrorKind::bad_checkpoint,
+           "{}: layer {}: {} heads over {} key heads: expected {} heads and a divisor of it",
+           facts.file.first.string(), i, heads[i], keys[i], most);
+    } else {
+      attention.set("n_heads_in_group", most / keys[i]);
+    }
+    // Published configs name a multiple of the model's width, which is rounded up to 256.
+    if (widths[i] % 256 != 0)
+      fail(ErrorKind::unsupported, "{}: layer {}: a feed-forward of width {}: expected a multiple of 256",
+           facts.file.first.string(), i, widths[i]);
+    if (widths[i] == 0)
+      ffn.set("no_op", true);
+    else
+      ffn.set("ffn_mult", 1.5 * (static_cast<double>(widths[i]) - 0.5) / static_cast<double>(hidden));
+    block.set("attention", attention);
+    block.set("ffn", ffn);
+    blocks.push_back(block);
+  }
+  config.set("block_configs", blocks);
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_decoders_apart() {
@@ -198,6 +259,7 @@ std::span<const GgufArch> gguf_decoders_apart() {
       {"apertus", "apertus", "ApertusForCausalLM", gguf_decoder_keys(), apertus_names(), complete_apertus,
        kXielu},
       {"openelm", "openelm", "OpenELMForCausalLM", kOpenelmKeys, openelm_names(), complete_openelm},
+      {"deci", "nemotron-nas", "DeciLMForCausalLM", kDeciKeys, deci_names(), complete_deci},
       {"qwen", "qwen", "QWenLMHeadModel", kQwenKeys, qwen_names(), complete_qwen},
       {"gptneox", "gpt_neox", "GPTNeoXForCausalLM", gpt_neox_keys(), kGptNeoxNames, complete_gpt_neox},
       {"muse-glimmer", "muse_glimmer", "MuseGlimmerForConditionalGeneration", muse_keys(), muse_names(),

@@ -1,5 +1,5 @@
-// Families with selective scans: mamba (and Falcon-Mamba), jamba, falcon-h1, granitehybrid, nemotron_h and
-// its sparse kin. Which kind a layer is follows from its tensors. ssm_a holds -exp(A_log).
+// Families with selective scans: mamba (and Falcon-Mamba), jamba, plamo2, falcon-h1, granitehybrid,
+// nemotron_h and its sparse kin. Which kind a layer is follows from its tensors. ssm_a holds -exp(A_log).
 #include <algorithm>
 
 #include "base/error.h"
@@ -345,12 +345,78 @@ void complete_nemotron(const GgufFacts& facts, ConfigDraft& config) {
   complete_gguf_experts(facts, config);
 }
 
+std::span<const GgufKey> plamo2_keys() {
+  static const auto keys =
+      with_sizes({{"context_length", "max_position_embeddings", Kind::integer, true},
+                  {"feed_forward_length", "intermediate_size", Kind::integer, true},
+                  {"attention.key_length", "hidden_size_per_head", Kind::integer, true},
+                  {"ssm.conv_kernel", "mamba_d_conv", Kind::integer, true},
+                  {"ssm.state_size", "mamba_d_state", Kind::integer, true},
+                  {"ssm.time_step_rank", "mamba_num_heads", Kind::integer, true},
+                  {"rope.freq_base", "rope_theta", Kind::number},
+                  {"attention.layer_norm_rms_epsilon", "rms_norm_eps", Kind::number, true}});
+  return keys;
+}
+
+constexpr GgufName kPlamo2Names[] = {
+    {"token_embd.weight", "model.embed_tokens.weight"},
+    {"output_norm.weight", "model.norm.weight", GgufChange::minus_one},
+    {"output.weight", "lm_head.weight"},
+    {"blk.#.attn_norm.weight", "model.layers.#.pre_mixer_norm.weight", GgufChange::minus_one},
+    {"blk.#.post_attention_norm", "model.layers.#.post_mixer_norm.weight", GgufChange::minus_fifth},
+    {"blk.#.ffn_norm.weight", "model.layers.#.pre_mlp_norm.weight", GgufChange::minus_one},
+    {"blk.#.post_ffw_norm", "model.layers.#.post_mlp_norm.weight", GgufChange::minus_fifth_power},
+    {"blk.#.ffn_up.weight", "model.layers.#.mlp.gate_up_proj.weight"},
+    {"blk.#.ffn_down.weight", "model.layers.#.mlp.down_proj.weight"},
+    {"blk.#.attn_qkv.weight", "model.layers.#.mixer.qkv_proj.weight"},
+    {"blk.#.attn_q_norm.weight", "model.layers.#.mixer.q_weight"},
+    {"blk.#.attn_k_norm.weight", "model.layers.#.mixer.k_weight"},
+    {"blk.#.attn_output.weight", "model.layers.#.mixer.o_proj.weight"},
+    {"blk.#.ssm_in.weight", "model.layers.#.mixer.in_proj.weight"},
+    {"blk.#.ssm_conv1d.weight", "model.layers.#.mixer.conv1d.weight", GgufChange::convolution},
+    {"blk.#.ssm_x.weight", "model.layers.#.mixer.bcdt_proj.weight"},
+    {"blk.#.ssm_dt.weight", "model.layers.#.mixer.dt_proj.weight"},
+    {"blk.#.ssm_dt.bias", "model.layers.#.mixer.dt_bias"},
+    {"blk.#.ssm_dt_norm", "model.layers.#.mixer.dt_norm_weight"},
+    {"blk.#.ssm_b_norm", "model.layers.#.mixer.B_norm_weight"},
+    {"blk.#.ssm_c_norm", "model.layers.#.mixer.C_norm_weight"},
+    {"blk.#.ssm_a", "model.layers.#.mixer.A_log", GgufChange::log_negated},
+    {"blk.#.ssm_d", "model.layers.#.mixer.D"},
+    {"blk.#.ssm_out.weight", "model.layers.#.mixer.out_proj.weight"},
+};
+
+/// Which layers attend follows from a step, which files do not keep; llama.cpp's graph has no windows.
+void complete_plamo2(const GgufFacts& facts, ConfigDraft& config) {
+  const auto layers = config.integer("num_hidden_layers");
+  const auto heads = facts.per_layer("attention.head_count", layers, 4096, 0),
+             keys = facts.per_layer("attention.head_count_kv", layers, 4096, 0);
+  config.set("num_attention_heads", std::max<int64_t>(1, *std::max_element(heads.begin(), heads.end())));
+  config.set("num_key_value_heads", std::max<int64_t>(1, *std::max_element(keys.begin(), keys.end())));
+  const auto scans = layers_with(facts, config, "ssm_in.weight");
+  const auto fits = [&](int64_t step) {
+    for (int64_t i = 0; i < layers; ++i) {
+      const bool attends = layers <= step / 2 ? i == layers - 1 : i % step == step / 2;
+      if (attends == scans[static_cast<size_t>(i)]) return false;
+    }
+    return true;
+  };
+  int64_t step = 2;
+  while (step <= 2 * layers && !fits(step)) ++step;
+  if (step > 2 * layers)
+    fail(ErrorKind::unsupported, "{}: layers with attention do not stand at a fixed step",
+         facts.file.first.string());
+  config.set("mamba_step", step);
+  config.set("mamba_enabled", true);
+  config.set("attention_window_size", config.integer("max_position_embeddings"));
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_scans() {
   static const GgufArch archs[] = {
       {"mamba", "mamba", "MambaForCausalLM", mamba_keys(), mamba_names(), complete_mamba},
       {"jamba", "jamba", "JambaForCausalLM", jamba_keys(), jamba_names(), complete_jamba},
+      {"plamo2", "plamo2", "Plamo2ForCausalLM", plamo2_keys(), kPlamo2Names, complete_plamo2},
       {"falcon-h1", "falcon_h1", "FalconH1ForCausalLM", falcon_h1_keys(), falcon_h1_names(),
        complete_falcon_h1},
       {"granitehybrid", "granitemoehybrid", "GraniteMoeHybridForCausalLM", granite_keys(), granite_names(),

@@ -26,12 +26,12 @@ std::span<const GgufArch> gguf_experts();            // qwen2moe, deepseek, dots
 std::span<const GgufArch> gguf_experts_otherwise();  // olmoe, granitemoe, afmoe, minimax-m3, ...
 std::span<const GgufArch> gguf_experts_apart();      // llama4, dbrx, cohere2moe
 std::span<const GgufArch> gguf_latent();    // deepseek2, deepseek32, glm-dsa, mistral4, minicpm3, kimi-linear
-std::span<const GgufArch> gguf_scans();     // mamba, jamba, falcon-h1, granitehybrid, nemotron_h
+std::span<const GgufArch> gguf_scans();     // mamba, jamba, plamo2, falcon-h1, nemotron_h, ...
 std::span<const GgufArch> gguf_lfm2s();     // lfm2, lfm2moe
 std::span<const GgufArch> gguf_deltas();    // qwen3next, qwen35, qwen35moe
 std::span<const GgufArch> gguf_encoders();  // modern-bert
 std::span<const GgufArch> gguf_late_gemmas();       // gemma3n, gemma4
-std::span<const GgufArch> gguf_decoders_apart();    // apertus, openelm, qwen, gptneox, muse-glimmer
+std::span<const GgufArch> gguf_decoders_apart();    // apertus, openelm, deci, qwen, gptneox, ...
 std::span<const GgufArch> gguf_windowed_experts();  // mellum, laguna, step35, mimo2
 
 }  // namespace mlxcel
