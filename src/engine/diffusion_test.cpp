@@ -11,6 +11,7 @@
 
 #include "engine/engine.h"
 #include "engine/loop/canvas.h"
+#include "engine/loop/sketch.h"
 #include "models/model.h"
 #include "state/step.h"
 
@@ -149,6 +150,137 @@ TEST_F(DiffusionTest, what_has_no_meaning_is_refused) {
   request.prompt = {1, 2, 3};
   request.prompt_logprobs = true;
   EXPECT_THROW(engine->submit(request, [](Event) {}), Error);
+}
+
+/// Draws whole drafts: sure of a place's right token once it has seen what an earlier round expected there.
+class DraftFake final : public Model {
+ public:
+  explicit DraftFake(std::shared_ptr<std::atomic<int>> steps) : steps_(std::move(steps)) {
+    info_.model_type = "fake_drafts";
+    info_.vocab_size = kVocab;
+    info_.hidden = 4;
+    info_.layers = 1;
+    info_.max_positions = 512;
+    info_.diffusion = {
+        .block = 12, .mask = -1, .steps = 9, .redraws = true, .sampler = Diffusion::Sampler::entropy_bound};
+    layout_.add_kv({.kv_heads = 1, .key_dim = 8, .value_dim = 8});
+  }
+  const ModelInfo& info() const override { return info_; }
+  const StateLayout& layout() const override { return layout_; }
+  array logits(Step& step) override {
+    ++*steps_;
+    std::vector<float> values;
+    for (const StepRow& row : step.rows()) {
+      EXPECT_TRUE(row.open == 0 || row.open == row.count) << "what is known is evaluated before a draft";
+      if (row.wants != Wants::all) continue;
+      const bool second = row.before.has_value();
+      if (second) {
+        EXPECT_EQ(row.before->shape(), (Shape{row.open, kVocab}));
+      }
+      for (int i = 0; i < row.count; ++i)
+        for (int c = 0; c < kVocab; ++c)
+          values.push_back(c == BlockFake::right(row.position + i) ? (second ? 20.0f : 6.0f) : 0.0f);
+    }
+    return array(values.begin(), {static_cast<int>(step.wanted().size()), kVocab}, mx::float32);
+  }
+  array hidden(Step& step) override { return mx::zeros({step.count(), 4}); }
+
+ private:
+  std::shared_ptr<std::atomic<int>> steps_;
+  ModelInfo info_;
+  StateLayout layout_;
+};
+
+TEST_F(DiffusionTest, drafts_are_drawn_until_they_settle) {
+  steps_ = std::make_shared<std::atomic<int>>(0);
+  Checkpoint checkpoint;
+  checkpoint.eos_ids = {kEos};
+  EngineOptions options;
+  options.warmup = false;
+  options.parallel = 3;
+  const auto engine = Engine::with_model([&] { return std::make_unique<DraftFake>(steps_); }, nullptr,
+                                         nullptr, checkpoint, options);
+  // A prompt, and rounds until two agree that are sure of it: the third.
+  EXPECT_EQ(ask(*engine, 5, 12).get().tokens, right(5, 12));
+  EXPECT_LE(*steps_, 4);
+  std::vector<std::future<Answer>> answers;
+  for (const int prompt : {1, 4, 7, 40}) answers.push_back(ask(*engine, prompt, 17));
+  size_t i = 0;
+  for (const int prompt : {1, 4, 7, 40}) EXPECT_EQ(answers[i++].get().tokens, right(prompt, 17)) << prompt;
+  EXPECT_EQ(ask(*engine, 9, 1).get().tokens, right(9, 1));
+  const Answer ends = ask(*engine, 26, 30).get();  // its end token stands at 29
+  EXPECT_EQ(ends.tokens, right(26, 3));
+  EXPECT_EQ(ends.reason, FinishReason::stop);
+  EXPECT_EQ(ask(*engine, 3, 0).get().reason, FinishReason::length);
+}
+
+TEST(Sketch, keeps_the_surest_and_cools_down) {
+  Sketch sketch({.block = 4,
+                 .mask = -1,
+                 .steps = 4,
+                 .redraws = true,
+                 .sampler = Diffusion::Sampler::entropy_bound,
+                 .entropy = 0.5f},
+                10, 7);
+  sketch.begin(4, 100);
+  EXPECT_EQ(sketch.tokens().size(), 4u);
+  EXPECT_FALSE(sketch.before().has_value());
+  EXPECT_FLOAT_EQ(sketch.temperature(), 0.8f);
+  // Entropies: nothing, ln 2, ln 10, ln 10: the first two stay, for a token's own entropy does not count.
+  std::vector<float> logits(40, 0.0f);
+  logits[3] = 100.0f;
+  logits[10 + 1] = logits[10 + 2] = 100.0f;
+  EXPECT_FALSE(sketch.settle(logits, std::vector<TokenId>{3, 2, 5, 6}));
+  EXPECT_EQ(sketch.tokens()[0], 3);
+  EXPECT_EQ(sketch.tokens()[1], 2);
+  EXPECT_FLOAT_EQ(sketch.temperature(), 0.7f);
+  EXPECT_EQ(sketch.before()->shape(), (Shape{4, 10}));
+  // Agreement alone is not enough, nor is certainty: both are asked for, or the rounds run out.
+  EXPECT_FALSE(sketch.settle(logits, std::vector<TokenId>{3, 1, 0, 0}));
+  for (int place = 0; place < 4; ++place) logits[static_cast<size_t>(place * 10 + place)] = 300.0f;
+  EXPECT_FALSE(sketch.settle(logits, std::vector<TokenId>{0, 1, 2, 3}));
+  EXPECT_TRUE(sketch.settle(logits, std::vector<TokenId>{0, 1, 2, 3}));
+  EXPECT_EQ(sketch.take(), (std::vector<TokenId>{0, 1, 2, 3}));
+  EXPECT_TRUE(sketch.empty());
+}
+
+TEST(Sketch, noise_follows_from_seed_place_and_round) {
+  const Diffusion model{.block = 64, .mask = -1, .steps = 4, .redraws = true};
+  Sketch a(model, 1000, 1), b(model, 1000, 1), other(model, 1000, 2);
+  a.begin(64, 5);
+  b.begin(64, 5);
+  other.begin(64, 5);
+  EXPECT_EQ(a.tokens(), b.tokens());
+  EXPECT_NE(a.tokens(), other.tokens());
+  b.begin(64, 6);
+  EXPECT_NE(a.tokens(), b.tokens());
+  for (const TokenId token : a.tokens()) {
+    EXPECT_GE(token, 0);
+    EXPECT_LT(token, 1000);
+  }
+}
+
+TEST(Sketch, generation_config_is_bounded) {
+  Checkpoint checkpoint;
+  checkpoint.config = Config::parse("{}", "config.json");
+  const Diffusion model{
+      .block = 8, .mask = -1, .steps = 4, .redraws = true, .sampler = Diffusion::Sampler::entropy_bound};
+  checkpoint.generation_config = Config::parse(
+      R"({"max_denoising_steps": 9, "t_max": 0.9, "t_min": 0.2, "sampler_config": {"entropy_bound": 0.3}})",
+      "generation_config.json");
+  const Diffusion own = tuned(model, checkpoint);
+  EXPECT_EQ(own.steps, 9);
+  EXPECT_FLOAT_EQ(own.hottest, 0.9f);
+  EXPECT_FLOAT_EQ(own.coolest, 0.2f);
+  EXPECT_FLOAT_EQ(own.entropy, 0.3f);
+  checkpoint.config = Config::parse(R"({"denoising_steps": 3})", "config.json");
+  EXPECT_EQ(tuned(model, checkpoint).steps, 4);  // what the command line wrote, which the model read
+  for (const char* wrong : {R"({"t_max": 0})", R"({"max_denoising_steps": 0})",
+                            R"({"sampler_config": {"entropy_bound": -1}})", R"({"t_min": Infinity})"}) {
+    checkpoint.generation_config = Config::parse(wrong, "generation_config.json");
+    checkpoint.config = Config::parse("{}", "config.json");
+    EXPECT_THROW((void)tuned(model, checkpoint), Error) << wrong;
+  }
 }
 
 Draw drawn(int32_t token) {

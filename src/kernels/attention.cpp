@@ -195,11 +195,10 @@ void PageBlocks::tell(AttentionCall& call) const {
   call.latent = latent > 0 ? 1 : 0;
 }
 
-array paged_attention(const array& q, const array& k, const std::optional<array>& v,
-                      const std::optional<array>& sinks, const PagePool& pool,
-                      std::shared_ptr<const AttentionRows> rows, const AttentionForm& form) {
-  auto inputs = inputs_of(q, k, v, sinks, form);
-  const PageBlocks& blocks = pool.blocks;
+namespace {
+
+/// The width of a call's results, once its shapes fit the pages.
+int checked_width(const array& k, const std::optional<array>& v, const PageBlocks& blocks) {
   const int width = blocks.latent > 0 ? blocks.latent : blocks.value_dim;
   if (k.shape(1) != blocks.kv_heads || k.shape(2) != blocks.key_dim ||
       v.has_value() != (blocks.value_dim > 0) || (v && v->shape(2) != width) || width < 1 ||
@@ -207,7 +206,17 @@ array paged_attention(const array& q, const array& k, const std::optional<array>
     fail(ErrorKind::internal, "attention: k {} and v {}, pages hold {} heads of {} and {}, latent {}",
          mlxcel::to_string(k.shape()), v ? mlxcel::to_string(v->shape()) : "none", blocks.kv_heads,
          blocks.key_dim, blocks.value_dim, blocks.latent);
-  const Fixed given = fixed(inputs, form, blocks);
+  return width;
+}
+
+}  // namespace
+
+array paged_attention(const array& q, const array& k, const std::optional<array>& v,
+                      const std::optional<array>& sinks, const PagePool& pool,
+                      std::shared_ptr<const AttentionRows> rows, const AttentionForm& form) {
+  auto inputs = inputs_of(q, k, v, sinks, form);
+  const int width = checked_width(k, v, pool.blocks);
+  const Fixed given = fixed(inputs, form, pool.blocks);
   return native_op(
       "attention", {q.shape(0), form.heads * width}, mx::float32, std::move(inputs.arrays),
       [pool, rows = std::move(rows), given](const Buffers& buffers) {
@@ -215,6 +224,24 @@ array paged_attention(const array& q, const array& k, const std::optional<array>
                       static_cast<int>(rows->rows.size()));
       },
       v ? kStrided : kStrided & 3u);
+}
+
+std::pair<array, array> paged_attention_level(const array& q, const array& k, const std::optional<array>& v,
+                                              const PagePool& pool, std::shared_ptr<const AttentionRows> rows,
+                                              const AttentionForm& form) {
+  auto inputs = inputs_of(q, k, v, std::nullopt, form);
+  const int width = checked_width(k, v, pool.blocks);
+  const Fixed given = fixed(inputs, form, pool.blocks);
+  auto both = native_ops(
+      "attention_level", {{q.shape(0), form.heads * width}, {q.shape(0), form.heads}},
+      {mx::float32, mx::float32}, inputs.arrays,
+      [pool, rows = std::move(rows), given](const Buffers& buffers) {
+        AttentionCall call = call_of(buffers, given, *rows, pool.layer, pool.page_bytes);
+        call.level = buffers.output<float>(1);
+        run_attention(call, static_cast<int>(rows->rows.size()));
+      },
+      v ? kStrided : kStrided & 3u);
+  return {both[0], both[1]};
 }
 
 array alone_attention(const array& q, const array& k, const array& v, const std::optional<array>& sinks,

@@ -12,6 +12,7 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "kernels/isa/attention_call.h"
@@ -77,6 +78,13 @@ struct AttentionForm {
 array paged_attention(const array& q, const array& k, const std::optional<array>& v,
                       const std::optional<array>& sinks, const PagePool& pool,
                       std::shared_ptr<const AttentionRows> rows, const AttentionForm& form);
+
+/// Beside it [tokens, heads]: the natural logarithm of each query's sum of e^score (sinks apart), by which
+/// attentions over several slots become one; minus infinity, and a result of zero, where a query sees
+/// nothing.
+std::pair<array, array> paged_attention_level(const array& q, const array& k, const std::optional<array>& v,
+                                              const PagePool& pool, std::shared_ptr<const AttentionRows> rows,
+                                              const AttentionForm& form);
 
 /// The same without memory: tokens offsets[r] .. offsets[r + 1] - 1 see each other (two-way; a window W then
 /// reaches W - 1 tokens to each side), or the earlier of them (causal).

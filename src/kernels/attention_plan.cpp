@@ -100,13 +100,15 @@ class Attentions::Plan final : public PhaseWork {
         kAlign);
   }
 
-  int oldest_of(int position) const {
+  int oldest_of(const AttentionRow& row, int position) const {
+    position = std::min(position, row.position + row.count - row.open);
     if (call_.chunk > 0) return position - position % call_.chunk;
     return call_.window > 0 ? std::max(0, position - call_.window + 1) : 0;
   }
 
   /// The last key that a query at `position` sees.
   int last_of(const AttentionRow& row, int position) const {
+    if (position >= row.position + row.count - row.open) return row.position + row.count - 1;
     if (call_.block == 0) return position;
     return std::min(position - position % call_.block + call_.block, row.position + row.count) - 1;
   }
@@ -126,7 +128,7 @@ class Attentions::Plan final : public PhaseWork {
       for (int first = (row.count - 1) / queries * queries; first >= 0; first -= queries) {
         const int count = std::min(queries, row.count - first);
         const int last = call_.two_way ? end - 1 : last_of(row, row.position + first + count - 1);
-        const int oldest = call_.two_way ? 0 : oldest_of(row.position + first);
+        const int oldest = call_.two_way ? 0 : oldest_of(row, row.position + first);
         keys += static_cast<long long>(last - oldest + 1) * count;
         for (int head = 0; head < call_.kv_heads; ++head) {
           units_.push_back({{r, head, first, count}, oldest / kAttentionSegment, last / kAttentionSegment});

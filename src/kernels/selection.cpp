@@ -64,7 +64,10 @@ class Selecting final : public PhaseWork {
   enum Part { kScore, kChoose };
 
   size_t sets() const { return form_.by_head ? static_cast<size_t>(form_.heads) : 1; }
-  int blocks_of(const Query& query) const { return query.position / form_.block + 1; }
+  int blocks_of(const Query& query) const {
+    return form_.every > 1 ? (query.position + 1) / form_.every : query.position / form_.block + 1;
+  }
+  int key_of(int block) const { return (block + 1) * form_.every - 1; }  // where blocks are single keys
 
   void run_held(size_t each) {
     each_ = each;
@@ -113,6 +116,10 @@ class Selecting final : public PhaseWork {
           out_ + (static_cast<size_t>(query.token) * sets() + set) * static_cast<size_t>(words_);
       std::memset(words, 0, static_cast<size_t>(words_) * sizeof(uint32_t));
       const auto mark = [&](int block) {
+        if (form_.block == 1) {
+          words[key_of(block) / 32] |= 1u << (key_of(block) % 32);
+          return;
+        }
         const int end = std::min((block + 1) * form_.block, query.position + 1);
         for (int key = block * form_.block; key < end; ++key) words[key / 32] |= 1u << (key % 32);
       };
@@ -130,9 +137,10 @@ class Selecting final : public PhaseWork {
     const int blocks = blocks_of(query);
     thread_local std::vector<float> worth, sorted;
     worth.assign(static_cast<size_t>(blocks), kLowest);
-    for (int key = 0; key <= query.position; ++key) {
-      float& best = worth[static_cast<size_t>(key / form_.block)];
-      best = std::max(best, scores[key]);  // a NaN is never better
+    const int keys = form_.block == 1 ? blocks : query.position + 1;
+    for (int i = 0; i < keys; ++i) {
+      float& best = worth[static_cast<size_t>(i / form_.block)];
+      best = std::max(best, scores[form_.block == 1 ? key_of(i) : i]);  // a NaN is never better
     }
     for (int block = std::max(0, blocks - form_.local); block < blocks; ++block)
       worth[static_cast<size_t>(block)] = std::numeric_limits<float>::infinity();
@@ -172,7 +180,8 @@ void check(const array& q, const array& k, const std::optional<array>& weights, 
          blocks.key_dim, blocks.value_dim);
   if (form.by_head == weights.has_value() || (weights && weights->shape() != Shape{q.shape(0), form.heads}))
     fail(ErrorKind::internal, "selection: weights [tokens, heads] are for heads that choose together");
-  if (form.block < 1 || form.keep < 1 || form.local < 0 || form.local > form.keep)
+  if (form.block < 1 || form.keep < 1 || form.local < 0 || form.local > form.keep || form.every < 1 ||
+      (form.every > 1 && (form.block > 1 || form.local > 0)))
     fail(ErrorKind::internal, "selection: {} blocks of {}, {} of them local", form.keep, form.block,
          form.local);
 }

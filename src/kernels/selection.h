@@ -19,6 +19,7 @@ struct SelectionForm {
   int block = 1;         // keys that are chosen together, worth as much as the best of them
   int keep = 1;          // blocks chosen
   int local = 0;         // of those the last ones up to the query's own, always chosen
+  int every = 1;         // of so many keys only the last is one, which stands for them all; block is then 1
 };
 
 /// Appends index keys k [tokens, 1, dim] to their pages and chooses for the queries q [tokens, heads, dim];

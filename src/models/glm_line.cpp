@@ -5,7 +5,9 @@
 namespace mlxcel {
 
 Decoder glm_decoder(const Config& c, const Weights& w, GlmNorms norms) {
-  const auto d = Dims::from(c, {.kv_heads = 2, .head_dim = 128});
+  // The text of GLM-4.1V divides its width where no head_dim is named.
+  const bool divided = c.get<std::string>("model_type", "") == "glm4v_text";
+  const auto d = Dims::from(c, {.kv_heads = 2, .head_dim = divided ? 0 : 128});
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1.5625e-7f));
   const auto rope = Rope::from(c, d, {.part = 0.5f, .interleaved = true});
   const Bias bias = c.get("attention_bias", true) ? Bias::required : Bias::none;

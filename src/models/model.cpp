@@ -9,6 +9,7 @@
 #include "models/arch.h"
 #include "models/encoder.h"
 #include "models/fitted.h"
+#include "models/side_drafter.h"
 
 namespace mlxcel {
 
@@ -64,6 +65,7 @@ class LoadedModel : public Model {
   std::shared_ptr<Source> published_;
   std::optional<Config> config_;
   const MtpArch* mtp_ = nullptr;
+  std::unique_ptr<PackedCache> packed_;  // while it writes
   std::unique_ptr<Skeleton> network_;
 
   const ModelInfo& info() const override { return info_; }
@@ -85,6 +87,12 @@ class LoadedModel : public Model {
     const AdapterBook::Use use(*adapters_, step);
     return network_->logits_and_hidden(step);
   }
+  std::pair<array, array> logits_and_layers(Step& step, std::span<const int> layers) override {
+    const AdapterBook::Use use(*adapters_, step);
+    return network_->logits_and_layers(step, layers);
+  }
+  const Embedding* table() const override { return network_->table(); }
+  const Linear* head() const override { return network_->head(); }
   std::shared_ptr<const MtpHead> mtp() const override {
     if (!mtp_->build || network_->table() == nullptr || network_->head() == nullptr) return nullptr;
     const auto ruled = apply_rules(published_, mtp_->weights(*config_, *published_));
@@ -97,11 +105,12 @@ class LoadedModel : public Model {
                                            MtpHead::Shared{*network_->table(), *network_->head()});
   }
   std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const override {
-    check_copies(*source_, files);
-    auto made = adapters_->make([&](const std::string& weight, const Shape& shape) {
-      return fitted(*source_, files, weight, shape);
-    });
-    refuse_unused(files);
+    const AdapterFiles own = settled(*config_, files);
+    check_copies(*source_, own);
+    auto made = adapters_->make(
+        [&](const std::string& weight, const Shape& shape) { return fitted(*source_, own, weight, shape); },
+        own.heads_follow_tables());
+    refuse_unused(own);
     return made;
   }
 };
@@ -126,21 +135,26 @@ ModelInfo info_of(const Config& config, const NamedArch& found, const NetworkFac
 
 /// Heads other than a language model's (rerankers) and drafters are named before their tensors confuse.
 void refuse_other_uses(const Config& config) {
-  for (const auto& name : config.get<std::vector<std::string>>("architectures", {})) {
-    if (name == "DFlashDraftModel")
-      fail(ErrorKind::unsupported, "{}: this is a DFlash drafter; it runs beside a target model, not alone",
-           config.where());
+  if (const DrafterKind kind = drafter_kind(config); kind != DrafterKind::model)
+    fail(ErrorKind::unsupported,
+         "{}: this is {} drafter; give it as --draft-model beside the model it was made for", config.where(),
+         kind == DrafterKind::dflash ? "a DFlash" : "an MTP");
+  for (const auto& name : config.get<std::vector<std::string>>("architectures", {}))
     if (name.ends_with("ForTokenClassification") || name.ends_with("ForQuestionAnswering"))
       fail(ErrorKind::unsupported, "{}: architecture {} is known but not supported yet", config.where(),
            name);
-  }
-  if (!config.child("dflash_config").empty())
-    fail(ErrorKind::unsupported, "{}: this is a DFlash drafter; it runs beside a target model, not alone",
-         config.where());
+}
+
+/// Matrices of a cache that lives as long as the model.
+Weights::Shelf shelf_of(PackedCache* cache) {
+  if (!cache) return {};
+  return {.find = [cache](auto forms, bool gated) { return cache->find(forms, gated); },
+          .keep = [cache](const kernels::Matrix& matrix) { cache->keep(matrix); }};
 }
 
 std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source> source,
-                                   const LoadOptions& options) {
+                                   const LoadOptions& options,
+                                   std::unique_ptr<PackedCache> packed = nullptr) {
   refuse_other_uses(config);
   const NamedArch& found = detect_arch(config);
   auto model = std::make_unique<LoadedModel>();
@@ -153,7 +167,11 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
   model->config_ = config;
   model->mtp_ = &found.arch.mtp;
   model->source_ = apply_rules(std::move(source), rules);
-  const auto weights = Weights::load(fused(model->source_, options.fuse), model->layout_, options.progress);
+  std::vector<FusedAdapter> fuse = options.fuse;  // outlives the weights' source
+  for (FusedAdapter& one : fuse) one.files = settled(config, one.files);
+  model->packed_ = std::move(packed);
+  const auto weights = Weights::load(fused(model->source_, fuse), model->layout_, options.progress,
+                                     shelf_of(model->packed_.get()));
   model->adapters_ = weights.adapters();
   if (keeps_nothing) weights.keep_nothing(two_way);
   model->network_ = found.arch.build(config, weights);
@@ -161,8 +179,9 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
     model->score_ = weights.linear("score", label_count(config), model->network_->facts().hidden, Bias::none);
   const WeightReport report = weights.report();
   refuse_unasked(report.unasked);
-  for (const FusedAdapter& one : options.fuse) {
+  for (const FusedAdapter& one : fuse) {
     refuse_unused(one.files);
+    refuse_shared_tables(*model->adapters_, one.files);
     check_copies(*model->source_, one.files);
   }
   model->info_ = info_of(config, found, model->network_->facts(), report);
@@ -174,6 +193,7 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
            "{}: models of the family {} give no embeddings or scores: their layers remember", config.where(),
            found.family);
   }
+  if (model->packed_) model->packed_->store();
   return model;
 }
 
@@ -181,6 +201,10 @@ std::unique_ptr<LoadedModel> build(const Config& config, std::shared_ptr<Source>
 
 std::pair<array, array> Model::logits_and_hidden(Step&) {
   fail(ErrorKind::unsupported, "this model gives no hidden states beside its logits");
+}
+
+std::pair<array, array> Model::logits_and_layers(Step&, std::span<const int>) {
+  fail(ErrorKind::unsupported, "this model does not show what its layers give");
 }
 
 std::shared_ptr<const Adapter> Model::adapter(const AdapterFiles& files) const {
@@ -192,7 +216,8 @@ array Model::scores(Step&) {
 }
 
 const NamedArch& detect_arch(const Config& config) {
-  const auto type = config.get<std::string>("model_type");
+  auto type = config.get<std::string>("model_type");
+  if (type == "phi" && config.has("num_local_experts")) type = "phixtral";
   for (const NamedArch& entry : arch_table())
     for (const auto& name : entry.arch.model_types)
       if (name == type) return entry;
@@ -204,7 +229,11 @@ const NamedArch& detect_arch(const Config& config) {
 std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOptions& options) {
   LoadOptions own = options;
   own.keeps_nothing = own.keeps_nothing || is_embedder(checkpoint);
-  auto model = build(checkpoint.config, checkpoint.source, own);
+  // Adapters baked into the weights change them.
+  std::unique_ptr<PackedCache> packed;
+  if (!own.packed.folder.empty() && own.fuse.empty() && kernel_mode() == KernelMode::native)
+    packed = std::make_unique<PackedCache>(own.packed, checkpoint.path, checkpoint.config.dump());
+  auto model = build(checkpoint.config, checkpoint.source, own, std::move(packed));
   // GGUF files keep 16-bit values as f16 whatever the weights' own type.
   if (checkpoint.format == Checkpoint::Format::gguf) model->info_.checkpoint_dtype = mx::float16;
   model->info_.warnings.insert(model->info_.warnings.begin(), checkpoint.warnings.begin(),

@@ -5,6 +5,7 @@
 #include <concepts>
 #include <functional>
 #include <memory>
+#include <span>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -22,6 +23,17 @@ struct Diffusion {
   int mask = -1;           // the token that stands for one not known yet
   float threshold = 0.9f;  // tokens surer than this are taken at once
   int steps = 0;           // most rounds of a block; 0: one for each of its tokens
+  /// Drafts of random tokens behind what is known, drawn whole in every round until they settle, each round
+  /// with the logits of the one before; then no token is a mask and what is known sees earlier tokens only.
+  bool redraws = false;
+  enum class Sampler { entropy_bound, confidence, random };  // which of the drawn tokens stay in a round:
+  Sampler sampler =
+      Sampler::confidence;  // the surest whose entropies add up to no more; by threshold; a share
+  float entropy = 0.1f;
+  int least = 64;                        // tokens of the shortest draft; the longest has `block`
+  float hottest = 0.8f, coolest = 0.4f;  // temperature of the first round, and what it falls to
+  int stable = 1;                        // rounds that must agree, …
+  float confident = 0.005f;  // … and the mean entropy that must be left, for a draft to be done early
 };
 
 struct NetworkFacts {
@@ -42,7 +54,9 @@ class Skeleton {
   virtual array logits(Step& step) const = 0;  // [wanted, vocab]
   /// Both of one evaluation.
   virtual std::pair<array, array> logits_and_hidden(Step& step) const;
-  /// What a block that predicts further shares; none where there is no such thing.
+  /// Logits, and what these layers (counted from 0, ascending) give, side by side: [tokens, layers * hidden].
+  virtual std::pair<array, array> logits_and_layers(Step& step, std::span<const int> layers) const;
+  /// What drafters borrow; none where there is no such thing.
   virtual const Embedding* table() const { return nullptr; }
   virtual const Linear* head() const { return nullptr; }
   virtual array scores(Step& step) const;  // [rows, labels]; unsupported where there is no classifier

@@ -28,10 +28,11 @@ float unit(uint64_t key, uint64_t index) {
   return static_cast<float>(z >> 40) * 0x1p-23f - 1.0f;
 }
 
-/// value = offset + factor * u
+/// value = offset + factor * u, or the whole number below
 struct Line {
   float offset = 0.0f;
   float factor = 1.0f;
+  bool whole = false;
 };
 
 Line line_for(std::string_view name, const Shape& shape) {
@@ -41,6 +42,7 @@ Line line_for(std::string_view name, const Shape& shape) {
   if (last == "A_log") return {0.5f, 0.5f};
   if (last == "dt_bias") return {-1.0f, 1.0f};
   if (last == "D") return {1.0f, 0.5f};
+  if (last == "tid2eid") return {2.0f, 2.0f, true};
   if (last.starts_with("quant_")) return {0.015625f, 0.0078125f};
   if (shape.size() <= 1)
     return last.ends_with("bias") || last.ends_with("beta") ? Line{0.0f, 0.2f} : Line{1.0f, 0.25f};
@@ -96,6 +98,7 @@ std::vector<float> synthetic_values(const std::string& name, const Shape& shape)
   for (size_t i = 0; i < count; ++i) {
     const float scaled = line.factor * unit(key, i);
     values[i] = line.offset + scaled;
+    if (line.whole) values[i] = std::floor(values[i]);
   }
   return values;
 }

@@ -14,6 +14,7 @@
 //   1. last == "A_log"                                   0.5 + 0.5 * u
 //   2. last == "dt_bias"                                 u - 1
 //   3. last == "D"                                       1 + 0.5 * u
+//   3a. last == "tid2eid" (experts of token ids)         floor(2 + 2 * u)
 //   4. rank <= 1 and last ends with "bias" or "beta"     float32(0.2) * u
 //   5. rank <= 1                                         1 + 0.25 * u            (norm weights, all kinds)
 //   6. name contains "embed", "wte" or "wpe"             0.5 * u

@@ -15,6 +15,10 @@ const Arch& family_of(const Config& wrapper, const Config& text, const char* fal
   for (const NamedArch& entry : arch_table())
     for (const auto& name : entry.arch.model_types)
       if (name == type) return entry.arch;
+  // The wrapper's own word for its text side ("qwen3_omni_moe_text" of "qwen3_omni_moe_thinker").
+  if (type.ends_with("_text") && own.starts_with(std::string_view(type).substr(0, type.size() - 5)))
+    for (const NamedArch& entry : arch_table())
+      if (entry.family == fallback) return entry.arch;
   fail(ErrorKind::unsupported,
        "{}: model_type {} with text of model_type {}: this combination is not supported", wrapper.where(),
        own, type);
@@ -23,14 +27,20 @@ const Arch& family_of(const Config& wrapper, const Config& text, const char* fal
 }  // namespace
 
 Config text_config(const Config& config) {
-  const Config text = config.child("text_config", {"tie_word_embeddings"});
-  return text.empty() ? config : text;
+  for (const char* key : {"text_config", "llm_config", "language_config"}) {
+    const Config text = config.child(key, {"tie_word_embeddings"});
+    if (!text.empty()) return text;
+  }
+  // A thinker beside a talker.
+  const Config thinker = config.child("thinker_config");
+  return thinker.empty() ? config : text_config(thinker);
 }
 
 std::vector<Rule> text_side_rules() {
   std::vector<Rule> rules;
   for (const char* tower : {"visual.*", "vision_tower.*", "vision_model.*", "vision_embedder.*",
-                            "audio_tower.*", "embed_vision.*", "embed_audio.*", "multi_modal_projector.*"}) {
+                            "audio_tower.*", "embed_vision.*", "embed_audio.*", "multi_modal_projector.*",
+                            "mm_projector.*", "connector.*", "image_newline"}) {
     rules.push_back(drop(tower));
     rules.push_back(drop(std::string("model.") + tower));
   }

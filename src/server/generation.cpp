@@ -19,7 +19,8 @@ struct Generation::Row {
   int epoch = 0;          // counts redirections; events of an older one are void
   double earlier_ms = 0;  // decoding before the last redirection
   int slot = -1;
-  SlotState shown;  // what /slots says of it
+  uint64_t task = 0;  // its number on the board of slots
+  SlotState shown;    // what /slots says of it
   uint32_t seed = 0;
   int generated = 0;
   TimePoint first{}, last{};
@@ -49,6 +50,13 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
     row.adapters.emplace();
     for (const auto& [id, scale] : *fields.adapters) row.adapters->push_back({id, scale});
   }
+  if (fields.slot && *fields.slot >= service.options().parallel)
+    fail_param("id_slot", "id_slot: expected -1 to {}, found {}", service.options().parallel - 1,
+               *fields.slot);
+  row.slot = fields.slot.value_or(-1);
+  row.keep_tokens = fields.keep.value_or(service.options().keep);
+  row.discard_tokens = fields.discard.value_or(0);
+  row.denoising = fields.denoising;
   row.key = http.key_label;
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;
@@ -120,7 +128,11 @@ void Generation::submit() {
   const std::weak_ptr<Generation> weak = weak_from_this();
   try {
     for (size_t i = 0; i < rows_.size(); ++i) {
+      if (i > 0) plan_.rows[i].slot = -1;  // choices run side by side
       if (plan_.may_force) rows_[i].request = plan_.rows[i];
+      plan_.rows[i].progress = true;
+      if (service_.options().slots_debug)
+        rows_[i].shown.prompt = engine_->tokenizer()->decode(plan_.rows[i].prompt, false);
       rows_[i].shown.params = plan_.rows[i].sampling;
       rows_[i].shown.max_tokens = plan_.rows[i].max_tokens;
       rows_[i].shown.prompt_tokens = static_cast<int>(plan_.rows[i].prompt.size());
@@ -169,6 +181,7 @@ void Generation::redirect(size_t index, const std::string& text) {
   if (capped) row.request.max_tokens -= static_cast<int>(row.tokens.size());
   row.tokens.clear();
   row.request.sampling.seed = row.seed;
+  row.request.progress = false;
   row.earlier_ms += row.timings.decode_ms;
   const bool full = engine->context() > 0 && static_cast<int>(prompt.size()) >= engine->context();
   if (full || (capped && row.request.max_tokens <= 0)) {
@@ -192,10 +205,7 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
       row.timings = token->timings;
       row.seed = token->seed;
       if (row.generated == 1) {
-        row.shown.cached_tokens = token->timings.cached_tokens;
-        row.slot = service_.slots().take(row.shown);
-        row.figures.slot = row.slot;
-        plan_.writer->placed(index, row.slot);
+        take_slot(index, token->timings);
         row.first = at;
         service_.metrics().first_token.observe(seconds_between(started_, at));
         const double limit = service_.live()->decode_seconds;
@@ -210,13 +220,37 @@ void Generation::on_event(size_t index, int epoch, Event event, TimePoint at) {
         service_.metrics().token_gap.observe(seconds_between(row.last, at));
       }
       row.last = at;
-      service_.slots().progress(row.slot, row.generated);
+      if (row.slot >= 0)
+        service_.slots().progress(row.slot, row.task, row.shown.prompt_tokens, row.generated);
     }
     exchange_->progress();
     if (auto text = row.text.push(std::move(event))) on_text(index, std::move(*text));
   } catch (...) {
     fail_all(current_api_error());
   }
+}
+
+/// The row's place, from the first that is heard of it.
+void Generation::take_slot(size_t index, const Timings& timings) {
+  Row& row = rows_[index];
+  if (row.slot >= 0 || timings.slot < 0) return;
+  row.shown.cached_tokens = timings.cached_tokens;
+  row.slot = timings.slot;
+  row.task = service_.slots().take(row.slot, row.shown);
+  row.figures.slot = row.slot;
+  plan_.writer->placed(index, row.slot);
+}
+
+void Generation::on_progress(size_t index, const Progress& progress) {
+  Row& row = rows_[index];
+  if (row.generated > 0) return;  // a redirected row: its prompt is not the client's
+  take_slot(index, progress.timings);
+  if (row.slot >= 0) service_.slots().progress(row.slot, row.task, progress.evaluated, 0);
+  if (!plan_.progress) return;
+  plan_.writer->progress(index, {.total = progress.timings.prompt_tokens,
+                                 .cache = progress.timings.cached_tokens,
+                                 .processed = progress.evaluated,
+                                 .time_ms = progress.timings.prompt_ms});
 }
 
 void Generation::on_text(size_t index, TextEvent event) {
@@ -248,6 +282,8 @@ void Generation::on_text(size_t index, TextEvent event) {
     }
   } else if (auto* scored = std::get_if<Scored>(&event)) {
     plan_.writer->scored(index, scored->tokens);
+  } else if (const auto* progress = std::get_if<Progress>(&event)) {
+    on_progress(index, *progress);
   } else if (auto* end = std::get_if<TextEnd>(&event)) {
     end_row(index, *end);
   } else if (const auto* failed = std::get_if<Failed>(&event)) {
@@ -276,6 +312,7 @@ void Generation::end_row(size_t index, TextEnd& end) {
   row.figures.stop_string = end.stop_string;
   row.figures.prompt_tokens = end.timings.prompt_tokens;
   row.figures.seed = end.seed;
+  row.figures.truncated = end.truncated;
   if (!end.text.empty() || !end.draws.empty()) plan_.writer->text(index, end.text, end.draws);
   plan_.writer->end(index, row.figures);
   if (--open_rows_ > 0) return;
@@ -337,7 +374,7 @@ void Generation::cancel_rows() {
 
 void Generation::leave_slot(size_t index) {
   Row& row = rows_[index];
-  if (row.slot >= 0) service_.slots().give_back(row.slot);
+  if (row.slot >= 0) service_.slots().give_back(row.slot, row.task);
   row.slot = -1;
 }
 

@@ -226,6 +226,10 @@ TEST(Detection, unknown_and_later_names_are_told_apart) {
   EXPECT_EQ(message_of(ErrorKind::unsupported, [] { (void)detect_arch(config_with_type("zaya1_vl")); }),
             "model_type zaya1_vl is known but not supported yet");
   EXPECT_EQ(detect_arch(config_with_type("mistral")).family, "llama");
+  EXPECT_EQ(detect_arch(config_with_type("phi")).family, "phi");
+  EXPECT_EQ(
+      detect_arch(Config::parse(R"({"model_type": "phi", "num_local_experts": 4})", "config.json")).family,
+      "phixtral");
   EXPECT_THROW((void)detect_arch(Config::parse("{}", "config.json")), Error);
 }
 

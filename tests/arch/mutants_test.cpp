@@ -142,7 +142,7 @@ const std::vector<Mutant>& mutants() {
       {"gates of the convolution swapped", {"lfm2"}},
       {"value scale dropped", {"mimo_v2_flash"}},
       {"clip dropped", {"dbrx"}},
-      {"second pass sees no first", {"iquestloopcoder"}},
+      {"expert output weighed", {"llama4"}},
       {"clamp left out", {"step3p5"}},
       {"output gate dropped", {"step3p5"}},
       {"routed scale dropped", {"step3p5"}},
@@ -192,6 +192,30 @@ const std::vector<Mutant>& mutants() {
       {"window ignored", {"inkling"}},
       {"embedding norm left out", {"inkling"}},
       {"window one too wide", {"baichuan_m1", "iquestloopcoder"}},
+      {"rope left out", {"phixtral", "plamo2"}},
+      {"expert weights dropped", {"phixtral"}},
+      {"expert bias dropped", {"phixtral"}},
+      {"window ignored", {"plamo2", "deepseek_v4"}},
+      {"window one too narrow", {"plamo2"}},
+      {"qk norm left out", {"plamo2", "deepseek_v4"}},
+      {"norms of the scan left out", {"plamo2"}},
+      {"gate of the scan left out", {"plamo2"}},
+      {"choice of keys ignored", {"deepseek_v4"}},
+      {"tail not rotated", {"deepseek_v4"}},
+      {"answers not turned back", {"deepseek_v4"}},
+      {"run before left out", {"deepseek_v4"}},
+      {"pooled keys left out", {"deepseek_v4"}},
+      {"sinks dropped", {"deepseek_v4"}},
+      {"streams not balanced", {"deepseek_v4"}},
+      {"token's experts ignored", {"deepseek_v4"}},
+      {"correction bias dropped", {"deepseek_v4"}},
+      {"shared experts dropped", {"deepseek_v4"}},
+      {"layer scalar dropped", {"diffusion_gemma"}},
+      {"qk norm left out", {"hunyuan"}},
+      {"shared experts dropped", {"hunyuan"}},
+      {"rope left out", {"hunyuan"}},
+      {"expert scale dropped", {"diffusion_gemma"}},
+      {"value norm left out", {"diffusion_gemma"}},
   };
   return list;
 }
@@ -242,8 +266,10 @@ TEST(Mutants, no_fault_is_no_difference) {
 
 /// Text sides of models with towers: another family builds them.
 bool is_wrapper(const std::string& family) {
-  static const std::set<std::string> wrappers = {"gemma3",   "kimi_k25", "mistral3",
-                                                 "qwen2_vl", "qwen3_vl", "qwen3_vl_moe"};
+  static const std::set<std::string> wrappers = {"cohere2_vision", "gemma3",   "glm4v",       "glm4v_moe",
+                                                 "idefics3",       "internvl", "kimi_k25",    "llava_next",
+                                                 "llava_qwen2",    "mistral3", "phi3_v",      "qwen2_vl",
+                                                 "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe"};
   return wrappers.contains(family);
 }
 

@@ -48,6 +48,7 @@ Golden read(const std::filesystem::path& path) {
   golden.encoder = json.contains("hidden");
   golden.scored = json.value("scored", false);
   golden.second = json.value("second", 0);
+  golden.draft = json.value("draft", 0);
   golden.expected = json.at(golden.encoder ? "hidden" : "logits").get<Rows>();
   if (golden.expected.size() != golden.positions.size() || golden.positions.empty())
     throw std::runtime_error(path.string() + ": positions and answers differ in number");
@@ -97,6 +98,32 @@ std::vector<double> log_probabilities(const std::vector<float>& logits) {
   return result;
 }
 
+/// The answers for drafts behind what the rows hold, in the second of two rounds that read them; rows without
+/// one are left out.
+Rows redrawn(Model& model, std::vector<RowState>& states, const std::vector<std::vector<int32_t>>& drafts) {
+  Rows answers;
+  for (int round = 0; round < 2; ++round) {
+    Step step;
+    auto before = answers.begin();
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      const auto count = static_cast<std::ptrdiff_t>(drafts[i].size());
+      if (count == 0) continue;
+      step.add(&states[i], drafts[i], Wants::all);
+      std::vector<float> logits;
+      if (round > 0)
+        for (auto row = before; row != before + count; ++row)
+          logits.insert(logits.end(), row->begin(), row->end());
+      if (round > 0) before += count;
+      const int vocab = model.info().vocab_size;
+      step.open(static_cast<int>(count),
+                round > 0 ? std::optional(array(logits.data(), {static_cast<int>(count), vocab}, mx::float32))
+                          : std::nullopt);
+    }
+    answers = finish(model, step);
+  }
+  return answers;
+}
+
 StoreOptions exact_memory() { return {.kv_dtype = mx::float32, .max_tokens = 1024}; }
 
 }  // namespace
@@ -127,10 +154,14 @@ std::unique_ptr<Model> build(const Golden& golden, const std::string& config) {
                      {.keeps_nothing = golden.encoder});
 }
 
-Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks, int second) {
-  if (model.info().encoder) return run_together(model, {tokens}, {second}).front();
+Rows run(Model& model, const std::vector<int32_t>& all, const std::vector<int>& chunks, int second,
+         int draft) {
+  if (model.info().encoder) return run_together(model, {all}, {second}).front();
+  const std::vector<int32_t> tokens(all.begin(), all.end() - draft);
   StateStore store(model.layout(), exact_memory());
-  RowState row = store.make_row(static_cast<int>(tokens.size()));
+  std::vector<RowState> states;
+  states.push_back(store.make_row(static_cast<int>(tokens.size())));
+  RowState& row = states[0];
   Rows answers;
   size_t first = 0;
   for (size_t i = 0; first < tokens.size(); ++i) {
@@ -141,11 +172,15 @@ Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int
     for (auto& answer : finish(model, step)) answers.push_back(std::move(answer));
     first += count;
   }
+  if (draft > 0)
+    for (auto& answer : redrawn(model, states, {{all.end() - draft, all.end()}}))
+      answers.push_back(std::move(answer));
   return answers;
 }
 
 std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows,
-                               const std::vector<int>& seconds) {
+                               const std::vector<int>& seconds, const std::vector<int>& drafts) {
+  const auto draft_of = [&](size_t i) { return drafts.empty() ? 0 : drafts[i]; };
   std::optional<StateStore> store;
   std::vector<RowState> states;
   if (!model.info().encoder) {
@@ -154,13 +189,24 @@ std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32
   }
   Step step;
   for (size_t i = 0; i < rows.size(); ++i)
-    step.add(store ? &states[i] : nullptr, rows[i], Wants::all, nullptr, seconds.empty() ? 0 : seconds[i]);
+    step.add(store ? &states[i] : nullptr,
+             std::span(rows[i]).first(rows[i].size() - static_cast<size_t>(draft_of(i))), Wants::all, nullptr,
+             seconds.empty() ? 0 : seconds[i]);
   const Rows answers = finish(model, step);
+  std::vector<std::vector<int32_t>> open;
+  for (size_t i = 0; i < rows.size(); ++i) open.emplace_back(rows[i].end() - draft_of(i), rows[i].end());
+  Rows redrawn_answers;
+  if (!drafts.empty() && std::any_of(drafts.begin(), drafts.end(), [](int n) { return n > 0; }))
+    redrawn_answers = redrawn(model, states, open);
+  auto behind = redrawn_answers.begin();
   std::vector<Rows> parts;
   auto at = answers.begin();
-  for (const auto& row : rows) {
-    parts.emplace_back(at, at + static_cast<std::ptrdiff_t>(row.size()));
-    at += static_cast<std::ptrdiff_t>(row.size());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    const std::ptrdiff_t draft = draft_of(i), known = static_cast<std::ptrdiff_t>(rows[i].size()) - draft;
+    parts.emplace_back(at, at + known);
+    at += known;
+    parts.back().insert(parts.back().end(), behind, behind + draft);
+    behind += draft;
   }
   return parts;
 }

@@ -32,6 +32,7 @@ struct Golden {
   bool encoder = false;
   bool scored = false;  // a classifier: its scores stand where the first token's hidden state would
   int second = 0;       // where the second of two texts begins
+  int draft = 0;        // its last so many tokens are a draft, whose answers are those of a second round
   std::vector<Mutant> mutants;
 };
 
@@ -48,10 +49,10 @@ using Rows = std::vector<std::vector<float>>;  // [tokens][vocab or hidden]
 
 /// All answers for one row of tokens, taken in chunks of these sizes (the last chunk takes the rest).
 Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks = {},
-         int second = 0);
-/// Several rows in one step; `seconds`: see Golden.
+         int second = 0, int draft = 0);
+/// Several rows in one step; `seconds` and `drafts`: see Golden.
 std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows,
-                               const std::vector<int>& seconds = {});
+                               const std::vector<int>& seconds = {}, const std::vector<int>& drafts = {});
 
 /// The largest difference of log-probabilities above -10, or of hidden values (relative to the largest one).
 float distance(const Golden& golden, const Rows& actual);

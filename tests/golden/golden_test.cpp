@@ -95,19 +95,22 @@ TEST_P(GoldenTest, agrees_with_the_reference) {
     const Setting setting(form);
     const auto model = build(golden(), golden().config);
     EXPECT_EQ(model->info().encoder, golden().encoder);
-    const Rows whole = run(*model, tokens, {}, golden().second);
+    const Rows whole = run(*model, tokens, {}, golden().second, golden().draft);
     expect_close(golden(), form, whole, "one chunk");
-    const auto together = run_together(*model, {short_row, tokens, long_row}, {0, golden().second, 0});
+    const auto together = run_together(*model, {short_row, tokens, long_row}, {0, golden().second, 0},
+                                       {0, golden().draft, golden().draft});
     expect_close(golden(), form, together[1], "between two rows");
     Rows chunks;
     if (!golden().encoder) {
       // What sees its whole block is cut where a block ends.
-      const int block = std::max(model->info().diffusion.block, 1);
-      chunks = run(*model, tokens, {static_cast<int>(tokens.size()) * 2 / 5 / block * block});
+      const Diffusion& diffusion = model->info().diffusion;
+      const int block = diffusion.redraws ? 1 : std::max(diffusion.block, 1);
+      chunks =
+          run(*model, tokens, {static_cast<int>(tokens.size()) * 2 / 5 / block * block}, 0, golden().draft);
       expect_close(golden(), form, chunks, "two chunks");
       const std::vector<int> cuts =
           block > 1 ? std::vector{block, block, 2 * block} : std::vector{1, 2, 30, 1, 1};
-      expect_close(golden(), form, run(*model, tokens, cuts), "several chunks");
+      expect_close(golden(), form, run(*model, tokens, cuts, 0, golden().draft), "several chunks");
     }
     if (form.mode == KernelMode::native) {  // the promise is equality, not closeness
       EXPECT_EQ(whole, together[1]) << golden().name << ", " << form.name;
@@ -123,7 +126,7 @@ TEST_P(GoldenTest, every_spelling_is_the_same_model) {
   const Setting setting(form);
   for (const auto& spelling : golden().spellings) {
     const auto model = build(golden(), spelling);
-    expect_close(golden(), form, run(*model, golden().tokens, {}, golden().second), spelling);
+    expect_close(golden(), form, run(*model, golden().tokens, {}, golden().second, golden().draft), spelling);
   }
 }
 
@@ -134,7 +137,7 @@ TEST_P(GoldenTest, every_mutant_is_caught) {
   EXPECT_FALSE(golden().mutants.empty());
   for (const auto& mutant : golden().mutants) {
     const auto model = build(golden(), mutant.config);
-    const float found = distance(golden(), run(*model, golden().tokens, {}, golden().second));
+    const float found = distance(golden(), run(*model, golden().tokens, {}, golden().second, golden().draft));
     EXPECT_GT(found, 2 * widest) << golden().name << ": " << mutant.label;
     // The mutant is a model too: it must move as far as the reference moves.
     if (!golden().encoder) {

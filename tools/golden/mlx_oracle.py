@@ -19,7 +19,8 @@ def classes(case, config):
 
 
 def settings(case, config):
-    return {**config, "model_type": case.get("reference_type", config["model_type"])}
+    own = case.get("reference_config", lambda c: c)(dict(config))  # where the reference spells it otherwise
+    return {**own, "model_type": case.get("reference_type", config["model_type"])}
 
 
 def reference(case, config):

@@ -37,6 +37,8 @@ def values(name: str, shape) -> np.ndarray:
         out = f32(-1) + u
     elif last == "D":
         out = f32(1) + f32(0.5) * u
+    elif last == "tid2eid":
+        out = np.floor(f32(2) + f32(2) * u)
     elif last.startswith("quant_"):
         out = f32(0.015625) + f32(0.0078125) * u
     elif len(shape) <= 1:

@@ -44,10 +44,6 @@ std::map<int32_t, float> parse_logit_bias(const JsonNode& body, int vocab_size) 
   return out;
 }
 
-void only_false(const JsonNode& body, std::string_view key) {
-  if (const auto x = body.boolean(key); x && *x) fail_param(std::string(key), "{}: not supported yet", key);
-}
-
 void refused(const JsonNode& body, std::string_view key, std::string_view hint = "") {
   if (body.has(key)) fail_param(std::string(key), "{}: not supported yet{}", key, hint);
 }
@@ -121,12 +117,7 @@ StreamFields parse_stream(const JsonNode& body) {
 }
 
 void refuse_unsupported(const JsonNode& body) {
-  only_false(body, "return_progress");
-  for (const char* key :
-       {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler", "diffusion_min_canvas_length",
-        "diffusion_max_canvas_length", "diffusion_full_canvas", "web_search_options", "audio"}) {
-    refused(body, key);
-  }
+  for (const char* key : {"web_search_options", "audio"}) refused(body, key);
   if (const auto modalities = body.find("modalities")) {
     for (const auto& item : modalities->items()) {
       const auto name = item.string();
@@ -139,6 +130,30 @@ void refuse_unsupported(const JsonNode& body) {
     }
   }
 }
+
+namespace {
+
+Denoising parse_denoising(const JsonNode& body) {
+  Denoising out{.steps = whole(body, "max_denoising_steps", 1, 4096),
+                .threshold = real(body, "diffusion_threshold", 0, 1),
+                .sampler = {},
+                .least = whole(body, "diffusion_min_canvas_length", 1, 4096),
+                .most = whole(body, "diffusion_max_canvas_length", 1, 4096),
+                .whole = body.boolean("diffusion_full_canvas").value_or(false)};
+  if (const auto sampler = body.find("diffusion_sampler")) {
+    out.sampler = sampler->string();
+    if (*out.sampler != "entropy-bound" && *out.sampler != "confidence" && *out.sampler != "random")
+      fail_param("diffusion_sampler",
+                 "diffusion_sampler: expected \"entropy-bound\", \"confidence\" or \"random\", found \"{}\"",
+                 out.sampler->substr(0, 64));
+  }
+  if (out.least && out.most && *out.least > *out.most)
+    fail_param("diffusion_min_canvas_length", "diffusion_min_canvas_length {}: over the longest, {}",
+               *out.least, *out.most);
+  return out;
+}
+
+}  // namespace
 
 void parse_chain(const JsonNode& body, SamplingFields& out) {
   constexpr int kMost = std::numeric_limits<int>::max();
@@ -153,6 +168,12 @@ void parse_chain(const JsonNode& body, SamplingFields& out) {
   if (const auto list = body.find("dry_sequence_breakers")) {
     out.dry_breakers.emplace();
     for (const auto& item : list->items()) {
+      if (item.kind() == JsonKind::array) {
+        out.dry_breaker_ids.push_back(item.integers(0, kMost));
+        if (out.dry_breaker_ids.back().empty())
+          fail_param(item.path(), "{}: a breaker must not be empty", item.path());
+        continue;
+      }
       out.dry_breakers->push_back(item.string());
       if (out.dry_breakers->back().empty())
         fail_param(item.path(), "{}: a breaker must not be empty", item.path());
@@ -175,6 +196,11 @@ void parse_chain(const JsonNode& body, SamplingFields& out) {
     }
   }
   out.adapters = parse_adapters(body);
+  out.slot = whole(body, "id_slot", -1, kMost);
+  out.keep = whole(body, "n_keep", -1, kMost);
+  out.discard = whole(body, "n_discard", 0, kMost);
+  out.return_progress = body.boolean("return_progress").value_or(false);
+  out.denoising = parse_denoising(body);
   out.max_pattern = whole(body, "max_pattern_size", 0, 4096);
   out.min_pattern = whole(body, "min_pattern_size", 0, 4096);
   out.min_count = whole(body, "min_count", 2, 4096);

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "api/json_node.h"
+#include "engine/denoising.h"
 #include "sample/params.h"
 
 namespace mlxcel::openai {
@@ -27,6 +28,7 @@ struct SamplingFields {
       adaptive_decay;
   std::optional<int> top_k, repeat_last_n, min_keep, dry_allowed_length, dry_penalty_last_n, mirostat;
   std::optional<std::vector<std::string>> dry_breakers;
+  std::vector<std::vector<int32_t>> dry_breaker_ids;  // more of them, as tokens
   std::optional<std::vector<Stage>> samplers;
   std::optional<int> max_pattern, min_pattern, min_count;  // loop detection; 0: off
   bool post_sampling_probs = false;
@@ -38,6 +40,10 @@ struct SamplingFields {
   std::map<int32_t, float> logit_bias;
   std::optional<bool> ignore_eos;
   std::vector<std::string> stop;
+  std::optional<int> slot;           // waits for this one; -1: any
+  std::optional<int> keep, discard;  // tokens that stay, and that go, where a full window shifts
+  Denoising denoising;               // of text diffusion
+  bool return_progress = false;      // frames while the prompt is evaluated; of a stream
 };
 
 SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds);

@@ -137,13 +137,62 @@ float single(const StoredTensor& tensor, const std::string& name) {
 
 }  // namespace
 
+namespace {
+
+bool is_exponents(const StoredTensor& scale) { return scale.dtype == "F8_E8M0" || scale.dtype == "U8"; }
+
+/// The factors of a grid: numbers, or exponents of two.
+std::vector<float> factors_of(const StoredTensor& scale, const std::string& name) {
+  if (!is_exponents(scale)) return floats_of(scale, name);
+  const array stored = bytes_of_stored(scale, name);
+  const auto* from = reinterpret_cast<const uint8_t*>(mlxcel::bytes_of(stored));
+  std::vector<float> factors;
+  for (uint64_t i = 0; i < scale.bytes; ++i) factors.push_back(from_e8m0(from[i]));
+  return factors;
+}
+
+/// mxfp8 as MLX keeps it: the same codes, four a word, and for each 32 columns the exponent of their block.
+Converted mxfp8(const StoredTensor& weight, const std::string& name, const StoredTensor& scale,
+                const std::string& scale_name, const ScaleGrid& grid) {
+  Shape words = weight.shape, groups = weight.shape;
+  words.back() /= 4;
+  groups.back() /= 32;
+  const QuantFormat format{QuantMode::mxfp8, 8, 32};
+  const WeightInfo info{.shape = weight.shape,
+                        .dtype = mx::uint8,
+                        .format = format,
+                        .stored_as = "F8_E4M3",
+                        .bytes = static_cast<size_t>(weight.bytes + scale.bytes)};
+  return {
+      info, [=] {
+        const array codes = bytes_of_stored(weight, name), exponents = bytes_of_stored(scale, scale_name);
+        array data = allocated(words, mx::uint32), spread = allocated(groups, mx::uint8);
+        std::memcpy(mutable_bytes(data), mlxcel::bytes_of(codes), data.nbytes());
+        const auto* from = reinterpret_cast<const uint8_t*>(mlxcel::bytes_of(exponents));
+        auto* to = reinterpret_cast<uint8_t*>(mutable_bytes(spread));
+        const int rows = weight.shape[weight.shape.size() - 2], columns = groups.back();
+        const size_t matrices = spread.size() / (static_cast<size_t>(rows) * static_cast<size_t>(columns));
+        const size_t stride =
+            grid.matrices > 1 ? static_cast<size_t>(grid.rows) * static_cast<size_t>(grid.columns) : 0;
+        for (size_t m = 0; m < matrices; ++m)
+          for (int r = 0; r < rows; ++r) {
+            const uint8_t* row = from + m * stride +
+                                 static_cast<size_t>(r / grid.row_step) * static_cast<size_t>(grid.columns);
+            for (int g = 0; g < columns; ++g) *to++ = row[g * 32 / grid.column_step];
+          }
+        return Weight{"", weight.shape, data, spread, std::nullopt, format};
+      }};
+}
+
+}  // namespace
+
 Converted fp8(Parts parts, std::string_view leaf, const ForeignConfig& config) {
   const std::string name = parts.name(leaf);
   StoredTensor weight = parts.take(leaf);
   std::optional<StoredTensor> scale;
   std::string scale_name;
-  for (const char* ending : {"_scale_inv", "_scale"}) {
-    const std::string own = std::string(leaf) + ending;
+  const std::string whole(leaf);
+  for (const std::string& own : {whole + "_scale_inv", whole + "_scale", std::string(".scale")}) {
     if (!parts.has(own)) continue;
     if (scale)
       fail(ErrorKind::bad_checkpoint, "{}: scaled twice, by {} and {}", name, scale_name, parts.name(own));
@@ -153,6 +202,9 @@ Converted fp8(Parts parts, std::string_view leaf, const ForeignConfig& config) {
   if (weight.shape.empty())
     fail(ErrorKind::bad_checkpoint, "{}: a scalar in F8_E4M3, expected a matrix", name);
   const auto grid = scale ? grid_of(weight, name, *scale, scale_name, config) : ScaleGrid{};
+  if (scale && is_exponents(*scale) && weight.shape.size() >= 2 && weight.shape.back() % 32 == 0 &&
+      grid.column_step % 32 == 0)
+    return mxfp8(weight, name, *scale, scale_name, grid);
   const size_t bytes = static_cast<size_t>(weight.bytes + (scale ? scale->bytes : 0));
   return {bf16_info(weight.shape, "F8_E4M3", bytes), [=] {
             const array codes = bytes_of_stored(weight, name);
@@ -164,7 +216,7 @@ Converted fp8(Parts parts, std::string_view leaf, const ForeignConfig& config) {
               for (size_t i = 0; i < out.size(); ++i) to[i] = mx::bfloat16_t(table[from[i]]);
               return bf16_weight(weight.shape, out);
             }
-            const auto factors = floats_of(*scale, scale_name);
+            const auto factors = factors_of(*scale, scale_name);
             const int columns = weight.shape.back();
             const int rows = weight.shape.size() >= 2 ? weight.shape[weight.shape.size() - 2] : 1;
             const size_t matrices = out.size() / (static_cast<size_t>(rows) * static_cast<size_t>(columns));
@@ -196,6 +248,20 @@ Converted packed_floats(Parts parts) {
   const std::string global_name = parts.name(".weight_global_scale");
   const float global = single(parts.take(".weight_global_scale"), global_name);
   return nvfp4(std::move(codes), codes_name, std::move(scales), scales_name, 1.0f / global);
+}
+
+Converted paired_floats(Parts parts) {
+  const std::string codes_name = parts.name(".weight"), scales_name = parts.name(".scale");
+  StoredTensor codes = parts.take(".weight"), scales = parts.take(".scale");
+  const Shape& s = codes.shape;
+  if (s.size() != 2 || s[0] < 1 || s[1] < 16 || s[1] % 16 != 0 || s[1] > (1 << 29))
+    fail(ErrorKind::bad_checkpoint,
+         "{}: expected I8 [rows, columns / 2] with a multiple of 32 columns, checkpoint "
+         "has {} {}",
+         codes_name, codes.dtype, to_string(s));
+  const Shape shape{s[0], s[1] * 2};
+  expect(scales, scales_name, "F8_E8M0", {shape[0], shape[1] / 32});
+  return mxfp4(std::move(codes), codes_name, std::move(scales), scales_name, shape);
 }
 
 Converted modelopt_floats(Parts parts) {

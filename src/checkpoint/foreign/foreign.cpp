@@ -92,6 +92,8 @@ class Taker {
     const auto module = without(name, ".weight");
     if (module && tensor.dtype == "I8" && tensors_.contains(*module + ".weight_scale"))
       return put(name, foreign::plain_integers(Parts(tensors_, *module)));
+    if (module && tensor.dtype == "I8" && tensors_.contains(*module + ".scale"))
+      return put(name, foreign::paired_floats(Parts(tensors_, *module)));
     if (module && tensor.dtype == "U8" && config_.method == "bitnet" &&
         tensors_.contains(*module + ".weight_scale"))
       return put(name, foreign::ternary(Parts(tensors_, *module), config_));

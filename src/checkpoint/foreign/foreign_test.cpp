@@ -451,6 +451,57 @@ std::vector<int> ternary_values() {
   return values;
 }
 
+TEST(Foreign, ExponentsOfBlocksKeepTheCodes) {
+  // DeepSeek-V4: E4M3 in blocks of 4 x 64 (128 x 128 as published), scales that are powers of two.
+  std::vector<uint8_t> codes;
+  for (int i = 0; i < 6 * 128; ++i) codes.push_back(static_cast<uint8_t>((i * 37 + 5) % 126));
+  const std::vector<uint8_t> exponents = {127, 125, 130, 120};
+  const std::string config =
+      R"({"quantization_config": {"quant_method": "fp8", "weight_block_size": [4, 64]}})";
+  std::vector<float> want;
+  for (int r = 0; r < 6; ++r)
+    for (int c = 0; c < 128; ++c)
+      want.push_back(e4m3_values()[codes[static_cast<size_t>(r * 128 + c)]] *
+                     from_e8m0(exponents[static_cast<size_t>(r / 4 * 2 + c / 64)]));
+  for (const char* scale : {"w.scale", "w.weight_scale_inv"}) {
+    Files files;
+    files.put("w.weight", "F8_E4M3", {6, 128}, codes).put(scale, "F8_E8M0", {2, 2}, exponents);
+    const auto source = files.open(config);
+    EXPECT_EQ(source->find("w.weight").value().format, (QuantFormat{QuantMode::mxfp8, 8, 32}));
+    EXPECT_EQ(values_of(*source, "w.weight"), want) << scale;
+    EXPECT_EQ(source->names(), std::vector<std::string>{"w.weight"});
+  }
+}
+
+TEST(Foreign, PairsOfFourBitsWithExponents) {
+  // The experts of DeepSeek-V4: two codes a byte, the low half first, an exponent for each 32.
+  std::vector<int8_t> pairs;
+  for (int i = 0; i < 3 * 32; ++i) pairs.push_back(static_cast<int8_t>((i * 29 + 11) % 256 - 128));
+  const std::vector<uint8_t> exponents = {127, 126, 129, 121, 128, 127};
+  std::vector<float> want;
+  for (int r = 0; r < 3; ++r)
+    for (int c = 0; c < 64; ++c) {
+      const auto pair = static_cast<uint8_t>(pairs[static_cast<size_t>(r * 32 + c / 2)]);
+      want.push_back(from_e2m1(c % 2 == 0 ? pair & 15u : pair >> 4) *
+                     from_e8m0(exponents[static_cast<size_t>(r * 2 + c / 32)]));
+    }
+  Files files;
+  files.put("e.w1.weight", "I8", {3, 32}, pairs).put("e.w1.scale", "F8_E8M0", {3, 2}, exponents);
+  const auto source = files.open(R"({"quantization_config": {"quant_method": "fp8"}})");
+  EXPECT_EQ(source->find("e.w1.weight").value().format, (QuantFormat{QuantMode::mxfp4, 4, 32}));
+  EXPECT_EQ(values_of(*source, "e.w1.weight"), want);
+  Files short_of;
+  short_of.put("e.w1.weight", "I8", {3, 32}, pairs)
+      .put("e.w1.scale", "F8_E8M0", {3, 1}, std::vector<uint8_t>(3));
+  try {
+    (void)short_of.open("{}");
+    FAIL() << "scales of another shape";
+  } catch (const Error& error) {
+    EXPECT_NE(std::string(error.what()).find("e.w1.scale: expected F8_E8M0 [3, 2]"), std::string::npos)
+        << error.what();
+  }
+}
+
 TEST(Foreign, TernaryBytesStayCodesOfTwoBits) {
   const auto values = ternary_values();
   for (const bool divided : {true, false}) {

@@ -35,7 +35,9 @@ Converted ternary(Parts parts, const ForeignConfig& config);  // .weight (U8, fo
 Converted packed_floats(Parts parts);                         // .weight_packed (U8) .weight_scale
 Converted modelopt_floats(Parts parts);                       // .weight (U8) .weight_scale .weight_scale_2
 Converted blocks_and_scales(Parts parts);                     // _blocks _scales (gpt-oss)
-/// A tensor in E4M3 under `leaf`, its scales under "<leaf>_scale_inv" or "<leaf>_scale", if any.
+Converted paired_floats(Parts parts);                         // .weight (I8) .scale (DeepSeek-V4)
+/// A tensor in E4M3 under `leaf`, its scales under "<leaf>_scale_inv", "<leaf>_scale" or ".scale", if any.
+/// Scales that are powers of two for runs of 32 columns or more keep the codes as they are (mxfp8).
 Converted fp8(Parts parts, std::string_view leaf, const ForeignConfig& config);
 
 /// Values of a stored F32, F16 or BF16 tensor, widened.

@@ -29,12 +29,13 @@ struct DtypeRow {
 };
 
 const DtypeRow* find_dtype(const std::string& name) {
-  static const std::array<DtypeRow, 15> rows{{{"F64", 8, mx::float32, true},
+  static const std::array<DtypeRow, 16> rows{{{"F64", 8, mx::float32, true},
                                               {"F32", 4, mx::float32, true},
                                               {"F16", 2, mx::float16, true},
                                               {"BF16", 2, mx::bfloat16, true},
                                               {"F8_E4M3", 1, mx::uint8, false},
                                               {"F8_E5M2", 1, mx::uint8, false},
+                                              {"F8_E8M0", 1, mx::uint8, false},
                                               {"I8", 1, mx::int8, true},
                                               {"U8", 1, mx::uint8, true},
                                               {"I16", 2, mx::int16, true},

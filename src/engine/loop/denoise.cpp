@@ -17,24 +17,66 @@ float certainty(std::span<const float> logits, TokenId token, TokenId mask) {
   return static_cast<float>(1.0 / sum);
 }
 
+/// The model's own way, but for what a request asks.
+Diffusion as_asked(Diffusion own, const Denoising& asked, const std::string& type) {
+  using Sampler = Diffusion::Sampler;
+  const int most = own.redraws ? 4096 : own.block;
+  own.steps = asked.steps.value_or(own.steps);
+  if (own.steps > most)
+    fail_param("max_denoising_steps", "max_denoising_steps: expected at most {}, found {}", most, own.steps);
+  if (asked.threshold) own.threshold = *asked.threshold;
+  const std::string sampler = asked.sampler.value_or(asked.threshold ? "confidence" : "");
+  if (!own.redraws) {
+    if (!sampler.empty() && sampler != "confidence")
+      fail_param("diffusion_sampler",
+                 "diffusion_sampler: {} takes the tokens that it is surest of (\"confidence\")", type);
+    if (asked.least || asked.most || asked.whole)
+      fail_param("diffusion_max_canvas_length", "{} fills in blocks of {} tokens: their length is not chosen",
+                 type, own.block);
+    return own;
+  }
+  if (!sampler.empty())
+    own.sampler = sampler == "random"       ? Sampler::random
+                  : sampler == "confidence" ? Sampler::confidence
+                                            : Sampler::entropy_bound;
+  if (asked.most && *asked.most > own.block)
+    fail_param("diffusion_max_canvas_length", "diffusion_max_canvas_length: expected at most {}, found {}",
+               own.block, *asked.most);
+  own.block = asked.most.value_or(own.block);
+  own.least = asked.whole ? own.block : std::min(asked.least.value_or(own.least), own.block);
+  return own;
+}
+
 }  // namespace
 
 // A diffusion model answers plain requests only.
 void Loop::begin_canvas(Sequence& s) const {
-  if (info_.diffusion.block == 0) return;
+  const Denoising& asked = s.request.denoising;
+  if (info_.diffusion.block == 0) {
+    if (asked.any())
+      fail_param("max_denoising_steps",
+                 "{} writes one token after another: nothing of text diffusion applies", info_.model_type);
+    return;
+  }
+  const Diffusion own = as_asked(info_.diffusion, asked, info_.model_type);
   if (s.request.grammar.grammar)
     fail_param("response_format", "{} fills in blocks of tokens together: their form cannot be enforced",
                info_.model_type);
   if (s.request.prompt_logprobs)
     fail_param("prompt_logprobs", "{} fills in blocks of tokens together: prompts have no log-probabilities",
                info_.model_type);
-  s.canvas.emplace(info_.diffusion);
+  s.canvas.emplace(own);
+  if (own.redraws) {
+    s.sketch.emplace(own, info_.vocab_size, s.sampler->seed());
+    return;
+  }
   s.request.group = 0;             // every choice evaluates its prompt
   s.request.cache_prompt = false;  // what lies behind a block's middle hangs on its end
 }
 
 // Whole blocks of what is known, or all that is known and the canvas behind it.
 Piece Loop::canvas_piece(Sequence& s, int room) const {
+  if (s.sketch) return sketch_piece(s, room);
   const int block = info_.diffusion.block, size = static_cast<int>(s.tokens.size());
   const int pending = size / block * block - s.held();
   if (pending > block || s.limit == 0) {
@@ -46,7 +88,48 @@ Piece Loop::canvas_piece(Sequence& s, int room) const {
   return {&s, s.remaining() + static_cast<int>(open.size()), Wants::all, std::move(open)};
 }
 
+// What is known, as prompts are; behind all of it a draft, which the row forgets again.
+Piece Loop::sketch_piece(Sequence& s, int room) const {
+  if (s.remaining() > 0) {
+    const int until = s.held() < s.boundary ? s.boundary - s.held() : s.remaining();
+    return {&s, std::clamp(room, 1, std::min(until, s.remaining())), Wants::none};
+  }
+  if (s.sketch->empty())
+    s.sketch->begin(s.sketch->length(s.limit - s.generated), static_cast<int64_t>(s.tokens.size()));
+  return {&s, static_cast<int>(s.sketch->tokens().size()), Wants::all, s.sketch->tokens()};
+}
+
+void Loop::deliver_sketch(Sequence& s, const Piece& piece, const float* logits) {
+  s.evaluated = s.held();
+  if (piece.draft.empty()) {
+    if (s.evaluated == s.boundary && s.boundary > 0) keep(s, s.state->fork());
+    if (s.limit == 0 && s.remaining() == 0) finish(s, FinishReason::length);
+    return;
+  }
+  const auto vocab = static_cast<size_t>(info_.vocab_size);
+  const int size = static_cast<int>(piece.draft.size());
+  const float temperature = s.sketch->temperature();
+  std::vector<float> cooled(logits, logits + static_cast<size_t>(size) * vocab);
+  for (float& x : cooled) x /= temperature;
+  std::vector<TokenId> drawn;
+  for (int place = 0; place < size; ++place) {
+    const std::span<const float> row(cooled.data() + static_cast<size_t>(place) * vocab, vocab);
+    drawn.push_back(s.sampler->sample(row, s.tokens, s.sketch->counter(place), {}).token);
+  }
+  if (!s.sketch->settle(std::move(cooled), drawn)) return;
+  const auto answer = s.sketch->take();
+  for (int place = 0; place < size; ++place) {
+    const std::span<const float> row(logits + static_cast<size_t>(place) * vocab, vocab);
+    const TokenId token = answer[static_cast<size_t>(place)];
+    Draw draw;
+    draw.token = token;
+    if (s.request.sampling.logprobs >= 0) draw = mlxcel::score(row, token, s.request.sampling.logprobs);
+    if (!put(s, std::move(draw))) return;
+  }
+}
+
 void Loop::deliver_canvas(Sequence& s, const Piece& piece, const float* logits, int rows) {
+  if (s.sketch) return deliver_sketch(s, piece, logits);
   const int open = static_cast<int>(piece.draft.size()), block = info_.diffusion.block;
   const int known = s.held() - open;
   if (s.limit == 0 && known == static_cast<int>(s.tokens.size())) {

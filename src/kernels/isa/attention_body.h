@@ -8,7 +8,7 @@
 constexpr int kKeyVecs = kAttentionPage / kLanes;
 constexpr int kRows = 24;  // queries between the two products of a page; a multiple of 8 and of kQueries
 constexpr float kNone = -__builtin_inff();
-constexpr float kLog2E = 1.44269504088896341f;
+constexpr float kLog2E = 1.44269504088896341f, kLn2 = 0.693147180559945309f;
 
 /// x[i] := 2^x[i] for x <= 0; exactly 1 at 0, exactly 0 below -126.5. Cephes' polynomial on [-1/2, 1/2].
 /// The values go step by step together: their chains of dependent operations then overlap.
@@ -76,83 +76,7 @@ inline char* head_of(const AttentionCall& c, const AttentionRow& row, int kv_hea
 
 #include "kernels/isa/attention_codes.h"
 
-template <PageType kType>
-void append_keys(const AttentionCall& c, const Fresh& f) {
-  const float* const k = f.k;
-  char* const keys = f.head;
-  const size_t key_stride = f.k_stride, lane = f.lane;
-  const int count = f.count;
-  int done = 0;
-  for (; done + 8 <= count; done += 8) {
-    int d = 0;
-    for (; d + 8 <= c.key_dim; d += 8)
-      transpose<kType>(k + static_cast<size_t>(done) * key_stride + d, key_stride, keys,
-                       static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(done),
-                       kAttentionPage);
-    for (; d < c.key_dim; ++d)
-      for (int t = done; t < done + 8; ++t)
-        store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
-                         k[static_cast<size_t>(t) * key_stride + static_cast<size_t>(d)]);
-  }
-  for (int t = done; t < count; ++t)
-    for (int d = 0; d < c.key_dim; ++d)
-      store_one<kType>(keys, static_cast<size_t>(d) * kAttentionPage + lane + static_cast<size_t>(t),
-                       k[static_cast<size_t>(t) * key_stride + static_cast<size_t>(d)]);
-}
-
-template <PageType kType>
-void append_values(const AttentionCall& c, const Fresh& f) {
-  char* const values = f.head + c.value_offset;
-  for (int t = 0; t < f.count; ++t) {
-    const float* from_row = f.v + static_cast<size_t>(t) * f.v_stride;
-    const size_t to_row = (f.lane + static_cast<size_t>(t)) * static_cast<size_t>(c.value_dim);
-    int d = 0;
-    for (; d + kLanes <= c.value_dim; d += kLanes)
-      store_narrow<kType>(values, to_row + static_cast<size_t>(d), v_load(from_row + d));
-    for (; d < c.value_dim; ++d) store_one<kType>(values, to_row + static_cast<size_t>(d), from_row[d]);
-  }
-}
-
-void append(const AttentionCall& c, int row_index, int kv_head, int page) {
-  const AttentionRow& row = c.rows[row_index];
-  const int start = page * kAttentionPage;
-  const int from = larger_int(row.position, start);
-  const int to = smaller_int(row.position + row.count, start + kAttentionPage);
-  const size_t first = static_cast<size_t>(row.first + from - row.position),
-               head = static_cast<size_t>(kv_head);
-  Fresh f;
-  f.k_stride = static_cast<size_t>(c.k_stride);
-  f.v_stride = static_cast<size_t>(c.v_stride);
-  f.k = c.k + first * f.k_stride + head * static_cast<size_t>(c.key_dim);
-  f.v = c.v ? c.v + first * f.v_stride + head * static_cast<size_t>(c.value_dim) : nullptr;
-  f.head = head_of(c, row, kv_head, page);
-  f.lane = static_cast<size_t>(from - start);
-  f.count = to - from;
-  switch (c.type) {
-    case PageType::f32:
-      append_keys<PageType::f32>(c, f);
-      break;
-    case PageType::f16:
-      append_keys<PageType::f16>(c, f);
-      break;
-    case PageType::bf16:
-      append_keys<PageType::bf16>(c, f);
-      break;
-    default:
-      append_coded_keys(c, f);
-  }
-  if (c.latent || !c.v) return;
-  switch (c.value_type) {
-    case PageType::f32:
-      return append_values<PageType::f32>(c, f);
-    case PageType::f16:
-      return append_values<PageType::f16>(c, f);
-    case PageType::bf16:
-      return append_values<PageType::bf16>(c, f);
-    default:
-      return append_coded_values(c, f);
-  }
-}
+#include "kernels/isa/attention_append.h"
 
 void load_queries(const AttentionCall& c, const AttentionTile& tile, float* panel) {
   const int group = c.heads / c.kv_heads;
@@ -190,14 +114,16 @@ inline uint32_t chosen_bits(const AttentionCall& c, const AttentionTile& tile, i
                   static_cast<size_t>(page)];
 }
 
-/// The first key that a query at this position sees.
-inline int oldest_key(const AttentionCall& c, int position) {
+/// The first key that a query at this position of a row sees.
+inline int oldest_key(const AttentionCall& c, const AttentionRow& row, int position) {
+  position = smaller_int(position, row.position + row.count - row.open);
   if (c.chunk > 0) return position - position % c.chunk;
   return c.window > 0 ? larger_int(0, position - c.window + 1) : 0;
 }
 
 /// Behind the last key that a query at this position of a row sees.
 inline int end_of_keys(const AttentionCall& c, const AttentionRow& row, int position) {
+  if (position >= row.position + row.count - row.open) return row.position + row.count;
   const int end = c.block > 0 ? position - position % c.block + c.block : position + 1;
   return smaller_int(end, row.position + row.count);
 }
@@ -214,7 +140,7 @@ inline Visible visible(const AttentionCall& c, const AttentionTile& tile, int qu
   }
   const uint32_t bits = chosen_bits(c, tile, query, head, page_start / kAttentionPage);
   if (bits == 0) return {0, 0, 0};
-  const int lo = larger_int(0, oldest_key(c, position) - page_start);
+  const int lo = larger_int(0, oldest_key(c, row, position) - page_start);
   return {lo, smaller_int(kAttentionPage, end_of_keys(c, row, position) - page_start), bits};
 }
 
@@ -355,67 +281,7 @@ struct PageData {
   size_t value_stride;
 };
 
-/// The values that a page's keys hold, as f32: `keys` [key_dim][32] to [32][padded].
-inline void values_of_keys(const AttentionCall& c, const float* keys, float* values, size_t padded) {
-  const size_t dims = static_cast<size_t>(c.value_dim);
-  size_t d = 0;
-  for (; d + 8 <= dims; d += 8)
-    for (size_t t = 0; t < kAttentionPage; t += 8)
-      transpose<PageType::f32>(keys + d * kAttentionPage + t, kAttentionPage, reinterpret_cast<char*>(values),
-                               t * padded + d, padded);
-  for (; d < dims; ++d)
-    for (size_t t = 0; t < kAttentionPage; ++t) values[t * padded + d] = keys[d * kAttentionPage + t];
-}
-
-/// A page's keys as f32 [key_dim][32].
-template <PageType kType>
-void widen_keys(const AttentionCall& c, const PageData& page, float* to) {
-  const size_t key_items = static_cast<size_t>(c.key_dim) * kAttentionPage;
-  for (size_t i = 0; i < key_items; i += kLanes) {
-    if (i % kAttentionPage == 0) run_ahead<kType>(page.next_keys, i);
-    v_store(to + i, load_as_f32<kType>(page.keys, i));
-  }
-}
-
-/// A page's values as f32 [32][padded].
-template <PageType kType>
-void widen_values(const AttentionCall& c, const PageData& page, float* to, size_t padded) {
-  const size_t value_dim = static_cast<size_t>(c.value_dim);
-  for (size_t at = 0; at < kAttentionPage * value_dim; at += value_dim, to += padded)
-    for (size_t d = 0; d < value_dim; d += kLanes) {
-      if (d % 32 == 0) run_ahead<kType>(page.next_values, at + d);
-      v_store(to + d, load_as_f32<kType>(page.values, at + d));
-    }
-}
-
-/// Both as f32 in `work`, whatever they are kept as: keys [key_dim][32], values [32][padded].
-inline void widen(const AttentionCall& c, const PageData& page, float* work, size_t padded) {
-  float* const values = work + static_cast<size_t>(c.key_dim) * kAttentionPage;
-  switch (c.type) {
-    case PageType::f32:
-      widen_keys<PageType::f32>(c, page, work);
-      break;
-    case PageType::f16:
-      widen_keys<PageType::f16>(c, page, work);
-      break;
-    case PageType::bf16:
-      widen_keys<PageType::bf16>(c, page, work);
-      break;
-    default:
-      widen_coded_keys(c, page.keys, work);
-  }
-  if (c.latent) return values_of_keys(c, work, values, padded);
-  switch (c.value_type) {
-    case PageType::f32:
-      return widen_values<PageType::f32>(c, page, values, padded);
-    case PageType::f16:
-      return widen_values<PageType::f16>(c, page, values, padded);
-    case PageType::bf16:
-      return widen_values<PageType::bf16>(c, page, values, padded);
-    default:
-      return widen_coded_values(c, page.keys, values, padded);
-  }
-}
+#include "kernels/isa/attention_widen.h"
 
 /// What the distance from its keys adds to a query's scores, as powers of two.
 inline void add_bias(const AttentionCall& c, const AttentionTile& tile, int query, int head, int page_start,
@@ -513,7 +379,7 @@ void segment_as(const AttentionCall& c, const AttentionTile& tile, int segment, 
   const int last = (c.two_way ? row.position + row.count
                               : end_of_keys(c, row, row.position + tile.first + tile.count - 1)) -
                    1;
-  const int oldest = c.two_way ? 0 : oldest_key(c, row.position + tile.first);
+  const int oldest = c.two_way ? 0 : oldest_key(c, row, row.position + tile.first);
   const int from = larger_int(segment * kAttentionSegment, oldest) / kAttentionPage;
   const int to = smaller_int((segment + 1) * kAttentionSegment - 1, last) / kAttentionPage;
   for (int page = from; page <= to; ++page) {
@@ -628,8 +494,12 @@ void finish(const AttentionCall& c, const AttentionTile& tile, float* state) {
       share = exp2_one(maximum[i] - top);
       sum = __builtin_fmaf(sum, share, exp2_one(sink - top));
     }
-    const float factor = share / sum;
+    // A query that sees nothing gives nothing.
+    const float factor = sum == 0.0f ? 0.0f : share / sum;
     const size_t token = static_cast<size_t>(c.rows[tile.row].first + tile.first + i / group);
+    if (c.level)
+      c.level[token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)] =
+          total[i] == 0.0f ? kNone : (maximum[i] + __builtin_log2f(total[i])) * kLn2;
     float* out = c.out + (token * static_cast<size_t>(c.heads) + static_cast<size_t>(head)) *
                              static_cast<size_t>(c.value_dim);
     for (int d = 0; d < c.value_dim; ++d) out[d] = acc[d] * factor;

@@ -20,6 +20,7 @@ struct AttentionRow {
   int count = 0;
   int position = 0;  // of that token: keys 0 .. position - 1 lie in pages already
   int table = 0;     // where its page numbers begin in `pages`
+  int open = 0;      // its last so many queries see each other, and what the first of them sees
 };
 
 struct AttentionCall {
@@ -29,7 +30,8 @@ struct AttentionCall {
   ptrdiff_t q_stride, k_stride, v_stride;  // floats from token to token
   const float* sinks;                      // [heads] or null
   float* out;                              // [tokens, heads * value_dim]
-  char* pages;                             // head 0 of page 0
+  float* level;  // [tokens, heads]: ln of a query's sum of e^score; null: not wanted
+  char* pages;   // head 0 of page 0
   size_t page_bytes, head_bytes, value_offset;
   size_t key_scales, value_scales;  // f32, [parts][32] and [32], where keys or values are not dense
   PageType type, value_type;
