@@ -25,6 +25,7 @@ struct Setup {
   kernels::Precision precision = kernels::Precision::high;
   mx::Dtype kv = mx::float16;
   KvModeOptions kv_mode = {};  // with `kv` for what is not coded
+  PackedCacheOptions packed = {};
 };
 
 /// A loaded model and its memory, under one setting of the kernels; puts the setting back when dropped.
