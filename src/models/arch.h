@@ -67,6 +67,10 @@ class Builder {
 struct MtpArch {
   std::function<MtpBlock(const Config&, const Weights&)> build = {};
   WeightRules weights = {};
+  /// Checkpoints that hold such a block alone: their model_type, and rules from their names to those that
+  /// `build` asks for. Their config is the target's, in "text_config" or whole.
+  std::vector<std::string> drafters = {};
+  WeightRules drafter_weights = {};
 };
 
 struct Arch {

@@ -8,6 +8,7 @@
 
 #include "checkpoint/config.h"
 #include "checkpoint/rules.h"
+#include "models/arch.h"
 #include "models/decoder.h"
 #include "nn/mla.h"
 #include "nn/weights.h"
@@ -27,6 +28,9 @@ using LatentMixer = std::function<Mixer(int i, const Weights& attention, const M
 
 Decoder latent_moe_decoder(const Config& config, const Weights& w, const LatentMoeDefaults& defaults,
                            const LatentMixer& mixer = {});
+
+/// The line's block that predicts further: one layer more, which is sparse. `mixer`: as above, of layer 0.
+MtpArch latent_mtp(const LatentMoeDefaults& defaults, LatentMixer (*mixer)(const Config&) = nullptr);
 
 /// Published names: experts by number, one matrix for keys and values, prediction layers behind the last.
 std::vector<Rule> latent_moe_rules(const Config& config);

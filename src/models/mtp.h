@@ -5,7 +5,9 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <utility>
+#include <vector>
 
 #include "checkpoint/config.h"
 #include "checkpoint/rules.h"
@@ -21,9 +23,10 @@ namespace mlxcel {
 struct MtpBlock {
   Norm embedding_norm, hidden_norm;
   Linear join;  // [hidden, 2 * hidden] of the normed embedding, then the normed state
-  Block layer;
-  Norm norm;            // before the head
-  bool goes_on_normed;  // the next guess reads the state behind that norm
+  std::vector<Block> layers;
+  std::optional<Norm> norm;  // before the head
+  bool goes_on_normed;       // the next guess reads the state behind that norm
+  bool state_first = false;  // `join` has the normed state before the normed embedding
 };
 
 class MtpHead {
@@ -49,9 +52,15 @@ class MtpHead {
   Shared shared_;
 };
 
-/// DeepSeek-V3's names in scope "mtp": enorm, hnorm, eh_proj, shared_head.norm.
-MtpBlock deepseek_mtp(const Weights& mtp, int hidden, float eps, Block layer);
-/// Rules that leave layer `number` alone, as "mtp", its copies of embedding and head dropped.
+/// DeepSeek-V3's names in scope "mtp": enorm, hnorm, eh_proj, and the norm before the head.
+MtpBlock deepseek_mtp(const Weights& mtp, int hidden, float eps, std::vector<Block> layers,
+                      const char* norm = "shared_head.norm", bool goes_on_normed = false);
+/// Qwen's: pre_fc_norm_embedding, pre_fc_norm_hidden, fc, norm.
+MtpBlock qwen_mtp(const Weights& mtp, int hidden, float eps, std::vector<Block> layers);
+/// Rules that leave the block under `stem` ("model.layers.61.", "mtp.") alone, as "mtp.*", the copies of
+/// embedding and head dropped.
+std::vector<Rule> mtp_rules_of(const std::string& stem);
+/// The same for layer `number` of the decoder's.
 std::vector<Rule> mtp_layer_rules(int number);
 
 }  // namespace mlxcel

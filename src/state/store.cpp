@@ -29,7 +29,7 @@ int StateLayout::add_kv(const KvSpec& spec) {
   const auto bounded = [](int value, int most) { return value >= 1 && value <= most; };
   if (!bounded(spec.kv_heads, kMostHeads) || !bounded(spec.key_dim, kMostWidth) || spec.value_dim < 0 ||
       spec.value_dim > kMostWidth || spec.latent < 0 || spec.block < 0 ||
-      (spec.block > 0 && (spec.window > 0 || spec.chunk > 0)) || spec.latent > spec.key_dim ||
+      (spec.block > 0 && spec.chunk > 0) || spec.latent > spec.key_dim ||
       (spec.latent > 0 && spec.value_dim > 0) || spec.window < 0 || spec.chunk < 0 ||
       (spec.window > 0 && spec.chunk > 0) ||
       static_cast<long long>(spec.kv_heads) * (spec.key_dim + spec.value_dim) > kMostWidth * 64LL)

@@ -11,6 +11,8 @@
 #include "golden.h"
 #include "kernels/matrix.h"
 #include "models/mtp.h"
+#include "models/side_drafter.h"
+#include "models/synthetic.h"
 
 namespace mlxcel::golden {
 namespace {
@@ -65,6 +67,16 @@ std::vector<std::pair<array, array>> in_chunks(
   return parts;
 }
 
+/// What the names of the block begin with.
+std::string stem_of(const std::string& name, const std::string& config) {
+  if (name == "mimo") return "model.mtp_layers.0.";
+  if (name == "mimo_v2_flash") return "model.mtp.layers.0.";
+  if (name == "ernie4_5_moe") return "model.mtp_";
+  for (const char* under : {"exaone_moe", "nemotron_h", "qwen3_5", "qwen3_next"})
+    if (name == under) return "mtp.";
+  return fmt::format("model.layers.{}.", Json::parse(config).at("num_hidden_layers").get<int>());
+}
+
 class MtpGoldenTest : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(MtpGoldenTest, guesses_as_its_layers_do) {
@@ -105,11 +117,9 @@ TEST_P(MtpGoldenTest, guesses_as_its_layers_do) {
 
 TEST_P(MtpGoldenTest, checkpoints_without_its_tensors_have_none) {
   Golden golden = read_mtp(GetParam());
-  const int layers = Json::parse(golden.config).at("num_hidden_layers");
-  const std::string stem =
-      GetParam() == std::string("qwen3_5") ? "mtp." : "model.layers." + std::to_string(layers) + ".";
+  const std::string name = GetParam(), stem = stem_of(name, golden.config);
   const auto half = std::find_if(golden.tensors.begin(), golden.tensors.end(), [&](const TensorShape& t) {
-    return t.name.starts_with(stem) && t.name.ends_with("q_proj.weight");
+    return t.name.starts_with(stem) && t.name.find("q_") != std::string::npos;
   });
   const auto kept = half == golden.tensors.end() ? golden.tensors.front() : *half;
   std::erase_if(golden.tensors, [&](const TensorShape& t) { return t.name.starts_with(stem); });
@@ -119,8 +129,67 @@ TEST_P(MtpGoldenTest, checkpoints_without_its_tensors_have_none) {
   EXPECT_THROW((void)build(golden, golden.config)->mtp(), Error);  // half a block
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MtpGoldenTest, ::testing::Values("deepseek_v3", "glm4_moe", "qwen3_5"),
+INSTANTIATE_TEST_SUITE_P(All, MtpGoldenTest,
+                         ::testing::Values("deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe",
+                                           "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "mimo",
+                                           "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_next"),
                          [](const auto& one) { return std::string(one.param); });
+
+/// The block's tensors under the names that a drafter's folder has for them.
+std::shared_ptr<Source> cut_out(const Golden& golden, std::vector<Rule> names) {
+  return apply_rules(synthetic_source(golden.tensors), std::move(names));
+}
+
+/// What a head makes of the states that the decoder computes.
+Rows guessed(const MtpHead& head, const Golden& golden, const Model& model) {
+  const std::span<const int32_t> tokens(golden.tokens);
+  auto& whole = const_cast<Model&>(model);
+  const array states = in_chunks(model.layout(), tokens, 100,
+                                 [&](Step& step, int) { return whole.logits_and_hidden(step); })[0]
+                           .second;
+  return rows_of(
+      in_chunks(head.layout(), tokens.subspan(1), 100,
+                [&](Step& step, int first) {
+                  return head(step, mx::slice(states, {first, 0}, {first + step.count(), states.shape(1)}));
+                })[0]
+          .first);
+}
+
+TEST(MtpDrafterTest, a_folder_of_its_own_drafts_as_the_checkpoint_does) {
+  for (const std::string name : {"glm4_moe_lite", "qwen3_5"}) {
+    const Golden golden = read_mtp(name);
+    const auto model = build(golden, golden.config);
+    std::vector<Rule> names;
+    if (name == "qwen3_5") {
+      // Norms are whole there.
+      for (const char* norm : {"mtp.norm.weight", "mtp.pre_fc_norm_*.weight", "mtp.layers.0.*norm.weight"})
+        names.push_back(add_constant(norm, 1.0f));
+      names = std::move(names) + std::vector<Rule>{drop("model.*"), rename("mtp.*", "*")};
+    } else {
+      for (int i = 0; i < model->info().layers; ++i)
+        names.push_back(drop(fmt::format("model.layers.{}.*", i)));
+      const std::string block = fmt::format("model.layers.{}.", model->info().layers);
+      names = std::move(names) + std::vector<Rule>{drop("model.norm.*"), rename(block + "shared_head.norm.*",
+                                                                                "model.shared_head_norm.*")};
+      for (const char* part : {"enorm", "hnorm", "eh_proj"})
+        names.push_back(rename(block + part + ".*", std::string("model.") + part + ".*"));
+      names.push_back(rename(block + "*", "model.mtp_block.*"));
+    }
+    Json config;
+    config["model_type"] = name + "_mtp";
+    config["text_config"] = Json::parse(golden.config);
+    const auto load = [&](const Json& patch) {
+      Json own = config;
+      own.merge_patch(patch);
+      return load_mtp(Config::parse(own.dump(), "drafter"), cut_out(golden, names), *model);
+    };
+    const auto head = load(Json::object());
+    EXPECT_EQ(guessed(*head, golden, *model), guessed(*model->mtp(), golden, *model)) << name;
+    EXPECT_THROW((void)load({{"text_config", {{"hidden_size", 64}}}}), Error);
+    EXPECT_THROW((void)load({{"text_config", {{"vocab_size", 1000}}}}), Error);
+    EXPECT_THROW((void)load({{"model_type", "llama"}}), Error);
+  }
+}
 
 }  // namespace
 }  // namespace mlxcel::golden

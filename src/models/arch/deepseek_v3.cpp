@@ -2,30 +2,8 @@
 // groups (by their best two). Reference: transformers DeepseekV3ForCausalLM.
 #include "models/kit.h"
 #include "models/latent_moe.h"
-#include "models/mtp.h"
 
 namespace mlxcel {
-
-namespace {
-
-MtpBlock mtp(const Config& c, const Weights& w) {
-  const auto d = mla_dims(c);
-  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const Weights layer = w / "mtp";
-  return deepseek_mtp(layer, d.hidden, eps,
-                      PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                              .mixer = Mla(layer / "self_attn", MlaOptions::from(c, d)),
-                              .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                              .ffn = SparseMoe(layer / "mlp", d.hidden, MoeOptions::grouped(c, 8, 4))});
-}
-
-std::vector<Rule> mtp_rules(const Config& c, const Source&) {
-  const auto d = mla_dims(c);
-  const auto mla = MlaOptions::from(c, d);
-  return mtp_layer_rules(d.layers) + stack_experts() + heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
-}
-
-}  // namespace
 
 Arch arch_deepseek_v3() {
   return {
@@ -34,7 +12,7 @@ Arch arch_deepseek_v3() {
       .reference = "transformers DeepseekV3ForCausalLM",
       .build = +[](const Config& c, const Weights& w) { return latent_moe_decoder(c, w, {}); },
       .weights = [](const Config& c, const Source&) { return latent_moe_rules(c); },
-      .mtp = {.build = mtp, .weights = mtp_rules},
+      .mtp = latent_mtp({}),
       .tiny = R"({"model_type": "deepseek_v3", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 128,
               "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "hidden_act": "silu",

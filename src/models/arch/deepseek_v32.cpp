@@ -8,24 +8,27 @@ namespace mlxcel {
 
 namespace {
 
-Decoder build(const Config& c, const Weights& w) {
+LatentMixer mixer(const Config& c) {
   // The indexer turns half against half where the attention turns neighbours.
   const auto rope = Rope::from(c, mla_dims(c), {.interleaved = c.get("indexer_rope_interleave", false)});
   const auto indexer = TokenIndexerOptions::from(c, 64, rope);
-  return latent_moe_decoder(c, w, {}, [&](int, const Weights& attention, const MlaOptions& mla) {
+  return [indexer](int, const Weights& attention, const MlaOptions& mla) {
     return SparseMla(attention, mla, indexer, std::make_shared<KeyChoice>(), true);
-  });
+  };
 }
+
+Decoder build(const Config& c, const Weights& w) { return latent_moe_decoder(c, w, {}, mixer(c)); }
 
 }  // namespace
 
 Arch arch_deepseek_v32() {
   return {
       .model_types = {"deepseek_v32", "deepseek_v3.2"},
-      .gguf = {},
+      .gguf = {"deepseek32"},
       .reference = "transformers DeepseekV32ForCausalLM",
       .build = build,
       .weights = [](const Config& c, const Source&) { return latent_moe_rules(c); },
+      .mtp = latent_mtp({}, mixer),
       .tiny =
           R"({"model_type": "deepseek_v32", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 128,

@@ -49,6 +49,34 @@ Decoder build(const Config& c, const Weights& w) {
                           true);
 }
 
+/// A dense layer, whose output goes to the head as it is.
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
+  const Bias bias = bias_if(c.get("use_bias", false));
+  const Weights own = w / "mtp";
+  return {.embedding_norm = own.rms_norm("emb_norm", d.hidden, eps),
+          .hidden_norm = own.rms_norm("hidden_norm", d.hidden, eps),
+          .join = own.linear("linear_proj", d.hidden, 2 * d.hidden),
+          .layers = {PreNorm{
+              .mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
+              .mixer = Attention(own / "self_attn", d,
+                                 {.rope = Rope::from(c, d, {.theta = 500000.0f, .interleaved = true}),
+                                  .qkv_bias = bias,
+                                  .out_bias = bias}),
+              .ffn_norm = own.rms_norm("post_attention_layernorm", d.hidden, eps),
+              .ffn = GatedMlp::from(c, own / "mlp", d.hidden)}},
+          .norm = std::nullopt,
+          .goes_on_normed = false};
+}
+
+std::vector<Rule> mtp_rules() {
+  return std::vector<Rule>{rename("model.mtp_emb_norm.0.*", "mtp.emb_norm.*"),
+                           rename("model.mtp_hidden_norm.0.*", "mtp.hidden_norm.*"),
+                           rename("model.mtp_linear_proj.0.*", "mtp.linear_proj.*")} +
+         mtp_rules_of("model.mtp_block.0.");
+}
+
 }  // namespace
 
 Arch arch_ernie4_5_moe() {
@@ -58,6 +86,7 @@ Arch arch_ernie4_5_moe() {
       .reference = "transformers Ernie4_5_MoeForCausalLM",
       .build = build,
       .weights = std::vector<Rule>{drop("*.mtp_*"), drop("mtp_*")} + stack_experts(),
+      .mtp = {.build = mtp, .weights = mtp_rules()},
       .tiny =
           R"({"model_type": "ernie4_5_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 4, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,

@@ -37,6 +37,27 @@ Decoder build(const Config& c, const Weights& w) {
                          moe, [&](int i) { return is_sparse(c, i, d.layers, 1); }});
 }
 
+/// Its layer is dense, and of one of the decoder's two kinds.
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
+  const Weights own = w / "mtp", layer = own / "layers.0";
+  const auto kinds = listed_kinds(c, "mtp_layer_types", c.integer("num_nextn_predict_layers", 1, 64, 1),
+                                  {"sliding_attention", "full_attention"});
+  const bool slides = !kinds.empty() && kinds[0] == "sliding_attention";
+  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const AttentionOptions attention{.rope = rope_if(window == 0 || slides, Rope::from(c, d)),
+                                   .qk_norm = HeadNormOptions{.eps = eps},
+                                   .window = slides ? window : 0,
+                                   .qkv_bias = Bias::none,
+                                   .out_bias = Bias::none};
+  return qwen_mtp(own, d.hidden, eps,
+                  {PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                           .mixer = Attention(layer / "self_attn", d, attention),
+                           .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                           .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)}});
+}
+
 }  // namespace
 
 Arch arch_exaone_moe() {
@@ -48,6 +69,7 @@ Arch arch_exaone_moe() {
       .weights = std::vector<Rule>{drop("mtp.*"), rename("*.mlp.e_score_correction_bias",
                                                          "*.mlp.gate.e_score_correction_bias")} +
                  stack_experts(),
+      .mtp = {.build = mtp, .weights = [](const Config&, const Source&) { return mtp_rules_of("mtp."); }},
       .tiny = R"({"model_type": "exaone_moe", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,

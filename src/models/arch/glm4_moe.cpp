@@ -42,10 +42,10 @@ MtpBlock mtp(const Config& c, const Weights& w) {
                                    .qkv_bias = bias_if(c.get("attention_bias", false)),
                                    .out_bias = Bias::none};
   return deepseek_mtp(layer, d.hidden, eps,
-                      PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                              .mixer = Attention(layer / "self_attn", d, attention),
-                              .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                              .ffn = SparseMoe(layer / "mlp", d.hidden, MoeOptions::grouped(c))});
+                      {PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                               .mixer = Attention(layer / "self_attn", d, attention),
+                               .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                               .ffn = SparseMoe(layer / "mlp", d.hidden, MoeOptions::grouped(c))}});
 }
 
 std::vector<Rule> mtp_rules(const Config& c, const Source&) {

@@ -5,16 +5,27 @@
 
 namespace mlxcel {
 
+namespace {
+
+constexpr LatentMoeDefaults kDefaults{.eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 1};
+
+/// Its block, in the checkpoint or in a folder of its own (`mlxcel split-mtp`).
+MtpArch mtp() {
+  MtpArch arch = latent_mtp(kDefaults);
+  arch.drafters = {"glm4_moe_lite_mtp"};
+  return arch;
+}
+
+}  // namespace
+
 Arch arch_glm4_moe_lite() {
   return {
       .model_types = {"glm4_moe_lite"},
       .gguf = {"deepseek2"},
       .reference = "transformers Glm4MoeLiteForCausalLM",
-      .build =
-          +[](const Config& c, const Weights& w) {
-            return latent_moe_decoder(c, w, {.eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 1});
-          },
+      .build = +[](const Config& c, const Weights& w) { return latent_moe_decoder(c, w, kDefaults); },
       .weights = [](const Config& c, const Source&) { return latent_moe_rules(c); },
+      .mtp = mtp(),
       .tiny =
           R"({"model_type": "glm4_moe_lite", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 64,

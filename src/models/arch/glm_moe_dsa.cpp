@@ -39,16 +39,27 @@ std::vector<bool> choosing(const Config& c, int layers) {
   return own;
 }
 
+constexpr LatentMoeDefaults kDefaults{.eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 3};
+
+TokenIndexerOptions indexer_of(const Config& c) {
+  const auto rope = Rope::from(c, mla_dims(c), {.interleaved = c.get("indexer_rope_interleave", true)});
+  return TokenIndexerOptions::from(c, 32, rope);
+}
+
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = mla_dims(c);
-  const auto rope = Rope::from(c, d, {.interleaved = c.get("indexer_rope_interleave", true)});
-  const auto indexer = TokenIndexerOptions::from(c, 32, rope);
-  const auto own = choosing(c, d.layers);
+  const auto indexer = indexer_of(c);
+  const auto own = choosing(c, mla_dims(c).layers);
   const auto shared = std::make_shared<KeyChoice>();
-  return latent_moe_decoder(c, w, {.eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 3},
-                            [&](int i, const Weights& attention, const MlaOptions& mla) {
-                              return SparseMla(attention, mla, indexer, shared, own[static_cast<size_t>(i)]);
-                            });
+  return latent_moe_decoder(c, w, kDefaults, [&](int i, const Weights& attention, const MlaOptions& mla) {
+    return SparseMla(attention, mla, indexer, shared, own[static_cast<size_t>(i)]);
+  });
+}
+
+/// The layer that predicts further chooses its own keys.
+LatentMixer mtp_mixer(const Config& c) {
+  return [indexer = indexer_of(c)](int, const Weights& attention, const MlaOptions& mla) {
+    return SparseMla(attention, mla, indexer, std::make_shared<KeyChoice>(), true);
+  };
 }
 
 }  // namespace
@@ -56,10 +67,11 @@ Decoder build(const Config& c, const Weights& w) {
 Arch arch_glm_moe_dsa() {
   return {
       .model_types = {"glm_moe_dsa"},
-      .gguf = {},
+      .gguf = {"glm-dsa"},
       .reference = "transformers GlmMoeDsaForCausalLM",
       .build = build,
       .weights = [](const Config& c, const Source&) { return latent_moe_rules(c); },
+      .mtp = latent_mtp(kDefaults, mtp_mixer),
       .tiny = R"({"model_type": "glm_moe_dsa", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 64,
               "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 128, "hidden_act": "silu",

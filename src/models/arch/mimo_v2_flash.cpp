@@ -127,11 +127,20 @@ Kind kind_of(const Config& c, const Dims& d, bool slides) {
                           : c.get("add_full_attention_sink_bias", false)};
 }
 
-Decoder build(const Config& c, const Weights& w) {
+Dims dims(const Config& c) {
   auto d = Dims::from(c);
   d.head_dim = c.integer("head_dim", 2, 8192, 192);
-  const float eps =
-      c.has("layernorm_epsilon") ? epsilon(c, "layernorm_epsilon", 1e-5f) : epsilon(c, "rms_norm_eps", 1e-5f);
+  return d;
+}
+
+float norm_epsilon(const Config& c) {
+  return c.has("layernorm_epsilon") ? epsilon(c, "layernorm_epsilon", 1e-5f)
+                                    : epsilon(c, "rms_norm_eps", 1e-5f);
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const auto d = dims(c);
+  const float eps = norm_epsilon(c);
   auto moe = MoeOptions::grouped(c);
   if (!c.has("n_shared_experts")) moe.shared.width = 0;
   const auto sliding = sliding_layers(c, d.layers);
@@ -152,6 +161,21 @@ Decoder build(const Config& c, const Weights& w) {
            }});
 }
 
+/// A sliding layer with a plain feed-forward; of several published blocks the first.
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto d = dims(c);
+  const float eps = norm_epsilon(c);
+  const Weights own = w / "mtp";
+  return deepseek_mtp(own, d.hidden, eps,
+                      {PreNorm{.mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
+                               .mixer = NarrowValues(own / "self_attn", d.hidden, kind_of(c, d, true),
+                                                     c.get("attention_value_scale", 1.0f),
+                                                     bias_if(c.get("attention_bias", false))),
+                               .ffn_norm = own.rms_norm("pre_mlp_layernorm", d.hidden, eps),
+                               .ffn = GatedMlp::from(c, own / "mlp", d.hidden)}},
+                      "final_layernorm", true);
+}
+
 }  // namespace
 
 Arch arch_mimo_v2_flash() {
@@ -162,6 +186,9 @@ Arch arch_mimo_v2_flash() {
       .build = build,
       .weights = std::vector<Rule>{drop("model.mtp.*"), rename("*.attention_sink_bias", "*.sinks")} +
                  stack_experts(),
+      .mtp = {.build = mtp,
+              .weights = mtp_rules_of("model.mtp.layers.0.") +
+                         std::vector<Rule>{rename("*.attention_sink_bias", "*.sinks")}},
       .tiny =
           R"({"model_type": "mimo_v2_flash", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 192,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 48,

@@ -77,12 +77,11 @@ Experts experts(const Config& c, const Weights& w, int hidden, Activation activa
   return parts;
 }
 
-Decoder build(const Config& c, const Weights& w) {
-  const std::string kinds = pattern(c);
+Dims dims(const Config& c, int layers) {
   Dims d;
   d.vocab = c.integer("vocab_size", 1, kMaxVocab);
   d.hidden = c.integer("hidden_size", 1, kMaxWidth);
-  d.layers = static_cast<int>(kinds.size());
+  d.layers = layers;
   d.heads = c.integer("num_attention_heads", 1, 4096, 32);
   d.kv_heads = c.integer("num_key_value_heads", 1, d.heads, d.heads % 8 == 0 ? 8 : d.heads);
   d.head_dim = c.integer("head_dim", 1, 8192, c.integer("attention_head_dim", 1, 8192, 128));
@@ -91,26 +90,59 @@ Decoder build(const Config& c, const Weights& w) {
     fail(ErrorKind::bad_checkpoint,
          "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}", c.where(), d.heads,
          d.kv_heads);
+  return d;
+}
+
+/// One layer of the kind that its letter says.
+Block layer_of(const Config& c, const Weights& layer, const Dims& d, char kind) {
   const float eps = epsilon(c, "layer_norm_epsilon", 1e-5f);
   const auto activation = activation_from(c.get<std::string>("mlp_hidden_act", "relu2"));
   const Bias mlp_bias = bias_if(c.get("mlp_bias", false));
-  const auto part = [&](char kind, const Weights& mixer) -> Mixer {
-    if (kind == 'M') return Mamba2Mixer(mixer, mamba(c, d.hidden, eps));
-    if (kind == '*') return Attention(mixer, d, {.qkv_bias = Bias::none, .out_bias = Bias::none});
-    if (kind == 'E') return experts(c, mixer, d.hidden, activation, mlp_bias);
+  const Weights scope = layer / "mixer";
+  const auto mixer = [&]() -> Mixer {
+    if (kind == 'M') return Mamba2Mixer(scope, mamba(c, d.hidden, eps));
+    if (kind == '*') return Attention(scope, d, {.qkv_bias = Bias::none, .out_bias = Bias::none});
+    if (kind == 'E') return experts(c, scope, d.hidden, activation, mlp_bias);
     const int width = c.integer("intermediate_size", 1, kMaxWidth);
-    return [mlp = Mlp(mixer, "up_proj", "down_proj", d.hidden, width, activation, mlp_bias)](
+    return [mlp = Mlp(scope, "up_proj", "down_proj", d.hidden, width, activation, mlp_bias)](
                const array& x, Step&, const Residual& residual) { return mlp(x, residual); };
   };
+  return MixerOnly{.norm = layer.rms_norm("norm", d.hidden, eps), .mixer = mixer()};
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const std::string kinds = pattern(c);
+  const Dims d = dims(c, static_cast<int>(kinds.size()));
+  const float eps = epsilon(c, "layer_norm_epsilon", 1e-5f);
 
   Decoder model(d, w.embedding("backbone.embeddings", d.vocab, d.hidden));
   for (const auto& [i, layer] : w.layers("backbone.layers", d.layers))
-    model.add(MixerOnly{.norm = layer.rms_norm("norm", d.hidden, eps),
-                        .mixer = part(kinds[static_cast<size_t>(i)], layer / "mixer")});
+    model.add(layer_of(c, layer, d, kinds[static_cast<size_t>(i)]));
   model.finish(w.rms_norm("backbone.norm_f", d.hidden, eps),
                make_head(w, "lm_head", "backbone.embeddings", model.embedding(),
                          tie_if(c.get("tie_word_embeddings", false))));
   return model;
+}
+
+/// Attention, then experts, by a pattern of its own; the first layer has the join, the last the norm.
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto kinds = c.get<std::string>("mtp_hybrid_override_pattern", "*E");
+  if (kinds.empty() || kinds.size() > kMaxLayers || kinds.find_first_not_of("*E-") != std::string::npos)
+    fail(ErrorKind::bad_checkpoint, "{}: mtp_hybrid_override_pattern \"{}\": expected letters *, E and -",
+         c.where(), kinds);
+  const auto count = static_cast<int>(kinds.size());
+  const Dims d = dims(c, count);
+  const float eps = epsilon(c, "layer_norm_epsilon", 1e-5f);
+  const Weights own = w / "mtp", first = own / "layers.0", last = own / fmt::format("layers.{}", count - 1);
+  MtpBlock block{.embedding_norm = first.rms_norm("enorm", d.hidden, eps),
+                 .hidden_norm = first.rms_norm("hnorm", d.hidden, eps),
+                 .join = first.linear("eh_proj", d.hidden, 2 * d.hidden, Bias::none),
+                 .layers = {},
+                 .norm = last.rms_norm("final_layernorm", d.hidden, eps),
+                 .goes_on_normed = true};
+  for (const auto& [i, layer] : own.layers("layers", count))
+    block.layers.push_back(layer_of(c, layer, d, kinds[static_cast<size_t>(i)]));
+  return block;
 }
 
 }  // namespace
@@ -125,6 +157,9 @@ Arch arch_nemotron_h() {
                   rename("*.switch_mlp.fc1.*", "*.switch_mlp.up_proj.*"),
                   rename("*.switch_mlp.fc2.*", "*.switch_mlp.down_proj.*"),
                   stack("*.mixer.experts.#.*", "*.mixer.switch_mlp.*")},
+      .mtp = {.build = mtp,
+              .weights = mtp_rules_of("mtp.") +
+                         std::vector<Rule>{stack("*.mixer.experts.#.*", "*.mixer.switch_mlp.*")}},
       .tiny = R"({"model_type": "nemotron_h", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "hybrid_override_pattern": "M*-E", "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "max_position_embeddings": 512, "layer_norm_epsilon": 1e-5, "mlp_hidden_act": "relu2",

@@ -1,4 +1,4 @@
-// Qwen 1.5, 2 and 2.5 dense decoders, and MiMo 7B, whose next-token layers are left out. Reference:
+// Qwen 1.5, 2 and 2.5 dense decoders, and MiMo 7B with its block that predicts further. Reference:
 // transformers Qwen2ForCausalLM.
 #include "models/kit.h"
 
@@ -32,6 +32,27 @@ Decoder build(const Config& c, const Weights& w) {
   return model;
 }
 
+/// MiMo's: the state comes before the token, and each of its published layers is a block of its own, of which
+/// the first is used for every token of a draft.
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const Weights own = w / "mtp";
+  return {
+      .embedding_norm = own.rms_norm("token_layernorm", d.hidden, eps),
+      .hidden_norm = own.rms_norm("hidden_layernorm", d.hidden, eps),
+      .join = own.linear("input_proj", d.hidden, 2 * d.hidden, Bias::none),
+      .layers = {PreNorm{
+          .mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
+          .mixer = Attention(own / "self_attn", d,
+                             {.rope = Rope::from(c, d), .qkv_bias = Bias::required, .out_bias = Bias::none}),
+          .ffn_norm = own.rms_norm("post_attention_layernorm", d.hidden, eps),
+          .ffn = GatedMlp::from(c, own / "mlp", d.hidden)}},
+      .norm = own.rms_norm("final_layernorm", d.hidden, eps),
+      .goes_on_normed = true,
+      .state_first = true};
+}
+
 }  // namespace
 
 Arch arch_qwen2() {
@@ -40,6 +61,7 @@ Arch arch_qwen2() {
           .reference = "transformers Qwen2ForCausalLM",
           .build = build,
           .weights = {drop("model.mtp_layers.*")},
+          .mtp = {.build = mtp, .weights = mtp_rules_of("model.mtp_layers.0.")},
           .tiny = R"({"model_type": "qwen2", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2,
               "hidden_act": "silu",

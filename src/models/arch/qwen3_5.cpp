@@ -71,15 +71,11 @@ MtpBlock mtp(const Config& whole, const Weights& w) {
   const Dims d = dims(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const Weights own = w / "mtp", layer = own / "layers.0";
-  return {.embedding_norm = own.rms_norm("pre_fc_norm_embedding", d.hidden, eps),
-          .hidden_norm = own.rms_norm("pre_fc_norm_hidden", d.hidden, eps),
-          .join = own.linear("fc", d.hidden, 2 * d.hidden, Bias::none),
-          .layer = PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+  return qwen_mtp(own, d.hidden, eps,
+                  {PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
                            .mixer = GatedAttention(layer / "self_attn", d, full_attention(c, d, eps)),
                            .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                           .ffn = feed_forward(c, layer / "mlp", d.hidden)},
-          .norm = own.rms_norm("norm", d.hidden, eps),
-          .goes_on_normed = true};
+                           .ffn = feed_forward(c, layer / "mlp", d.hidden)}});
 }
 
 std::vector<Rule> layer_rules() {
@@ -99,6 +95,11 @@ std::vector<Rule> mtp_rules(const Config&, const Source& source) {
   return rules + centred;
 }
 
+/// A folder with the block alone, as MLX's tools cut it out: names without their prefix, norms already whole.
+std::vector<Rule> drafter_rules(const Config&, const Source&) {
+  return std::vector<Rule>{rename("mtp.*", "*"), rename("*", "mtp.*")} + layer_rules();
+}
+
 std::vector<Rule> weights(const Config& whole, const Source& source) {
   const Config c = text_config(whole);
   // GGUF files number the layers of next-token prediction on.
@@ -116,7 +117,10 @@ Arch arch_qwen3_5() {
           .reference = "transformers Qwen3_5ForCausalLM",
           .build = build,
           .weights = weights,
-          .mtp = {.build = mtp, .weights = mtp_rules},
+          .mtp = {.build = mtp,
+                  .weights = mtp_rules,
+                  .drafters = {"qwen3_5_mtp"},
+                  .drafter_weights = drafter_rules},
           .tiny = R"({"model_type": "qwen3_5", "tie_word_embeddings": false, "text_config": {
               "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3,
               "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32, "hidden_act": "silu",

@@ -32,9 +32,19 @@ bool is_sparse(const Config& c, int layer) {
          (layer + 1) % c.integer("decoder_sparse_step", 1, kMaxLayers, 1) == 0;
 }
 
-Decoder build(const Config& c, const Weights& w) {
+Dims dims(const Config& c) {
   auto d = Dims::from(c);
   d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  return d;
+}
+
+GatedAttentionOptions full_attention(const Config& c, const Dims& d, float eps) {
+  return {
+      .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const Dims d = dims(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   auto delta = GatedDeltaOptions::from(c, d.hidden, eps);
   const auto full = full_attention_layers(c, d.layers);
@@ -42,8 +52,7 @@ Decoder build(const Config& c, const Weights& w) {
   const auto linear = std::find(full.begin(), full.end(), false);
   delta.fused = linear == full.end() ||
                 !w.has(fmt::format("model.layers.{}.linear_attn.in_proj_qkv.weight", linear - full.begin()));
-  const GatedAttentionOptions attention{
-      .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
+  const auto attention = full_attention(c, d, eps);
   const auto mixer = [&](int i, const Weights& layer) {
     return full[static_cast<size_t>(i)] ? Mixer(GatedAttention(layer / "self_attn", d, attention))
                                         : Mixer(GatedDeltaMixer(layer / "linear_attn", delta));
@@ -82,6 +91,27 @@ std::vector<Rule> weights(const Config& c, const Source& source) {
   return rules;
 }
 
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const Dims d = dims(c);
+  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
+  const Weights own = w / "mtp", layer = own / "layers.0";
+  return qwen_mtp(own, d.hidden, eps,
+                  {PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
+                           .mixer = GatedAttention(layer / "self_attn", d, full_attention(c, d, eps)),
+                           .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
+                           .ffn = SparseMoe(layer / "mlp", d.hidden, experts(c))}});
+}
+
+std::vector<Rule> mtp_rules(const Config&, const Source& source) {
+  auto rules = std::vector<Rule>{rename("model.mtp.*", "mtp.*")} + mtp_rules_of("mtp.") + stack_experts();
+  const auto centred = centred_norm_rules(source);
+  if (centred.empty()) return rules;
+  for (const char* norm :
+       {"mtp.norm.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"})
+    rules.push_back(add_constant(norm, 1.0f));
+  return rules + centred;
+}
+
 }  // namespace
 
 Arch arch_qwen3_next() {
@@ -91,6 +121,7 @@ Arch arch_qwen3_next() {
       .reference = "transformers Qwen3NextForCausalLM",
       .build = build,
       .weights = weights,
+      .mtp = {.build = mtp, .weights = mtp_rules},
       .tiny = R"({"model_type": "qwen3_next", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "attention_bias": true,

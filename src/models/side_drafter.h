@@ -1,0 +1,25 @@
+// Checkpoints that draft for another model: what a folder holds, and how it is put beside its target.
+// Thread: the loading thread. Failure: bad_checkpoint or unsupported naming what does not fit the target.
+#pragma once
+
+#include <memory>
+
+#include "checkpoint/config.h"
+#include "checkpoint/source.h"
+#include "models/model.h"
+#include "models/mtp.h"
+
+namespace mlxcel {
+
+enum class DrafterKind { model, mtp, dflash };
+const char* to_string(DrafterKind kind);  // "draft", "mtp", "dflash"
+
+/// From its configuration alone: a smaller model, a block of multi-token prediction, a block drafter.
+DrafterKind drafter_kind(const Config& config);
+
+/// A block of multi-token prediction in a folder of its own. Embedding and head are the target's, unless the
+/// folder brings them.
+std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<Source> source,
+                                        const Model& target);
+
+}  // namespace mlxcel
