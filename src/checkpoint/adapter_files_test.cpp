@@ -145,7 +145,7 @@ TEST_F(AdapterFilesTest, RefusesOtherKindsByName) {
   const std::string head = R"({"peft_type": "LORA", "r": 2, "lora_alpha": 8, )";
   refused(head + R"("use_dora": true})", {"DoRA"});
   refused(head + R"("bias": "all"})", {"bias"});
-  refused(head + R"("modules_to_save": ["lm_head"]})", {"modules_to_save"});
+  refused(head + R"("modules_to_save": ["lm_head", "score"]})", {"modules_to_save", "lm_head, score"});
   refused(head + R"("init_lora_weights": "pissa"})", {"pissa"});
   refused(head + R"("rank_pattern": {"(a*)*b": 4}})", {"rank_pattern", "(a*)*b"});
   refused(R"({"peft_type": "IA3"})", {"IA3"});
@@ -157,6 +157,68 @@ TEST_F(AdapterFilesTest, RefusesOtherKindsByName) {
   expect_error([&] { peft(peft_pair(kQ, 3, 4), R"({"peft_type": "LORA", "r": 0, "lora_alpha": 8})"); },
                ErrorKind::bad_checkpoint, {"r"});
   expect_error([&] { AdapterFiles::read(folder_ / "nowhere"); }, ErrorKind::not_found, {"nowhere"});
+}
+
+TEST_F(AdapterFilesTest, ReadsTables) {
+  const std::string table = "base_model.model.model.embed_tokens";
+  const AdapterFiles by_peft = peft({{table + ".lora_embedding_A", counted({2, 5})},
+                                     {table + ".lora_embedding_B", counted({3, 2}, 10.0f)}});
+  const auto found = by_peft.of("model.embed_tokens.weight", {5, 3});
+  ASSERT_TRUE(found);
+  EXPECT_EQ(found->rank, 2);
+  // Row i of the table gets A[:, i] B^T, times alpha / r = 4.
+  EXPECT_EQ(found->product()[0], 4.0f * (1 * 10 + 6 * 11));
+  EXPECT_EQ(found->product()[14], 4.0f * (5 * 14 + 10 * 15));
+  EXPECT_FALSE(by_peft.heads_follow_tables());
+  const AdapterFiles by_mlx = mlx({{"model.embed_tokens.lora_a", counted({5, 2})},
+                                   {"model.embed_tokens.lora_b", counted({2, 3}, 10.0f)}});
+  const auto turned = by_mlx.of("model.embed_tokens.weight", {5, 3});
+  ASSERT_TRUE(turned);
+  EXPECT_EQ(turned->product()[0], 10.0f * (1 * 10 + 2 * 13));
+  EXPECT_TRUE(by_mlx.heads_follow_tables());
+}
+
+TEST_F(AdapterFilesTest, ReadsParametersOfExperts) {
+  const std::string experts = "base_model.model.model.layers.0.mlp.experts";
+  const std::string config =
+      R"({"peft_type": "LORA", "r": 2, "lora_alpha": 2, "target_parameters": ["mlp.experts.down_proj", "mlp.experts.gate_up_proj"]})";
+  // Three experts: gate_up_proj [3, 4, 5] is wrapped first, so it lies deeper.
+  const Tensors tensors = {{experts + ".base_layer.lora_A.weight", counted({6, 5})},
+                           {experts + ".base_layer.lora_B.weight", counted({4, 6})},
+                           {experts + ".lora_A.weight", counted({6, 2})},
+                           {experts + ".lora_B.weight", counted({5, 6})}};
+  AdapterFiles files = peft(tensors, config);
+  files.settle({});
+  const auto both = files.of("model.layers.0.mlp.experts.gate_up_proj.weight", {3, 4, 5});
+  ASSERT_TRUE(both);
+  // Expert e: out o, rank k of B lies at o * 6 + k * 3 + e; A at (e * 2 + k) * 5.
+  const auto b = [](int o, int k, int e) { return 1.0f + static_cast<float>(o * 6 + k * 3 + e); };
+  const auto a = [](int e, int k, int i) { return 1.0f + static_cast<float>((e * 2 + k) * 5 + i); };
+  const auto product = both->product();
+  for (int e = 0; e < 3; ++e)
+    for (int o = 0; o < 4; ++o)
+      for (int i = 0; i < 5; ++i)
+        EXPECT_EQ(product[static_cast<size_t>((e * 4 + o) * 5 + i)],
+                  b(o, 0, e) * a(e, 0, i) + b(o, 1, e) * a(e, 1, i));
+  // As the banks that were stacked from single experts.
+  const auto gate = files.of_bank("model.layers.0.mlp.switch_mlp.gate_proj.weight", {3, 2, 5});
+  const auto up = files.of_bank("model.layers.0.mlp.switch_mlp.up_proj.weight", {3, 2, 5});
+  ASSERT_TRUE(gate && up);
+  EXPECT_EQ(gate->product()[0], product[0]);
+  EXPECT_EQ(up->product()[0], product[10]);
+  EXPECT_TRUE(files.of_bank("model.layers.0.block_sparse_moe.switch_mlp.down_proj.weight", {3, 5, 2}));
+  EXPECT_TRUE(files.unused().empty());
+  AdapterFiles turned = peft(tensors, config);
+  turned.settle({.heads = 0, .kv_heads = 0, .turned_experts = true});
+  EXPECT_TRUE(turned.of("model.layers.0.mlp.experts.gate_up_proj.weight", {3, 5, 4}));
+  // Which parameter a pair belongs to must be known, and the pair must divide.
+  auto deep = tensors;
+  deep[0].first = experts + ".base_layer.base_layer.lora_A.weight";
+  deep[1].first = experts + ".base_layer.base_layer.lora_B.weight";
+  expect_error([&] { peft(deep, config); }, ErrorKind::unsupported, {"target_parameters"});
+  auto odd = tensors;
+  odd[0].second = counted({5, 5});
+  expect_error([&] { peft(odd, config); }, ErrorKind::bad_checkpoint, {"bank of experts"});
 }
 
 TEST_F(AdapterFilesTest, DigestTellsValuesApart) {

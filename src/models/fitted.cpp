@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "checkpoint/values.h"
+#include "nn/dims.h"
 #include "tensor/external.h"
 
 namespace mlxcel {
@@ -69,11 +70,21 @@ class FusedSource final : public Source {
 
 }  // namespace
 
+AdapterFiles settled(const Config& config, AdapterFiles files) {
+  const int heads = config.integer("num_attention_heads", 0, kMaxHeads, 0);
+  const auto type = config.get<std::string>("model_type");
+  files.settle({.heads = heads,
+                .kv_heads = config.integer("num_key_value_heads", 0, kMaxHeads, heads),
+                .turned_experts = type == "gpt_oss" || type.starts_with("llama4")});
+  return files;
+}
+
 std::optional<LowRank> fitted(const Source& source, const AdapterFiles& files, const std::string& weight,
                               const Shape& shape) {
   auto found =
       source.low_rank(weight, [&](const std::string& name, const Shape& own) { return files.of(name, own); });
   if (!found) found = files.of(weight, shape);
+  if (!found) found = files.of_bank(weight, shape);
   if (found && found->shape() != shape)
     fail(ErrorKind::bad_checkpoint, "{}: {}: the adapter makes {}, the model has {}", files.path().string(),
          weight, to_string(found->shape()), to_string(shape));
@@ -89,6 +100,16 @@ void refuse_unused(const AdapterFiles& files) {
        files.path().string(), names.size(), files.pairs(),
        fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
        names.size() > shown ? fmt::format(" and {} more", names.size() - shown) : "");
+}
+
+void refuse_shared_tables(const AdapterBook& book, const AdapterFiles& files) {
+  if (files.heads_follow_tables()) return;
+  for (const std::string& table : book.shared_tables())
+    if (files.touches(table))
+      fail(ErrorKind::unsupported,
+           "{}: {}: cannot be fused: the output head shares this table, and the adapter leaves the head as "
+           "it is",
+           files.path().string(), table);
 }
 
 void check_copies(Source& source, const AdapterFiles& files) {

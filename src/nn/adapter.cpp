@@ -72,6 +72,26 @@ kernels::Matrix packed(const std::string& name, int count, int rows, int width,
   return kernels::Matrix::concatenated({&weight, 1});
 }
 
+/// Of a table [rows, width]: its thin rows, looked up as the table's own are, and what they are multiplied
+/// with.
+std::unique_ptr<Adapter::Factors> table_factors(const AdapterBook::Find& of, const AdapterSite::Part& part,
+                                                int rows) {
+  const auto own = of(part.weight, {rows, part.out});
+  if (!own) return nullptr;
+  auto factors = std::make_unique<Adapter::Factors>();
+  factors->ranks = {own->rank};
+  factors->down = packed(part.weight, 0, rows, own->rank, own->left);
+  const LowRank turned = transposed(*own);  // [width, rows]
+  factors->up = {packed(part.weight, 0, part.out, own->rank, turned.left)};
+  return factors;
+}
+
+size_t bytes_of(const Adapter::Factors& factors) {
+  size_t bytes = factors.down.bytes();
+  for (const auto& up : factors.up) bytes += up ? up->bytes() : 0;
+  return bytes;
+}
+
 /// A row adds its adapters in the order of its set whatever its neighbours do: groups are made place by
 /// place.
 AdapterLevel level_of(const std::vector<const AdapterSet*>& rows) {
@@ -108,11 +128,30 @@ std::shared_ptr<const AdapterSite> AdapterBook::add_site(std::vector<AdapterSite
   return site;
 }
 
-std::shared_ptr<const Adapter> AdapterBook::make(const Find& of) const {
+std::shared_ptr<const AdapterSite> AdapterBook::add_table(const std::string& weight, int rows, int width) {
+  std::shared_ptr<const AdapterSite> site(new AdapterSite(current_, sites_.size(), {{weight, width}}, 0));
+  sites_.push_back({site, rows, true});
+  return site;
+}
+
+std::vector<std::string> AdapterBook::shared_tables() const {
+  std::vector<std::string> tables;
+  for (const Place& place : sites_)
+    for (const auto& part : place.site->parts())
+      if (!part.table.empty()) tables.push_back(part.table);
+  return tables;
+}
+
+std::shared_ptr<const Adapter> AdapterBook::make(const Find& of, bool heads_follow_tables) const {
   auto adapter = std::make_shared<Adapter>();
   adapter->by_site_.resize(sites_.size());
   for (size_t i = 0; i < sites_.size(); ++i) {
-    const auto& [site, in] = sites_[i];
+    const auto& [site, in, table] = sites_[i];
+    if (table) {
+      adapter->by_site_[i] = table_factors(of, site->parts().front(), in);
+      if (adapter->by_site_[i]) adapter->bytes_ += bytes_of(*adapter->by_site_[i]);
+      continue;
+    }
     const int experts = site->experts();
     auto factors = std::make_unique<Adapter::Factors>();
     std::vector<LowRank> found;
@@ -120,6 +159,7 @@ std::shared_ptr<const Adapter> AdapterBook::make(const Find& of) const {
     for (const auto& part : site->parts()) {
       const Shape shape = experts == 0 ? Shape{part.out, in} : Shape{experts, part.out, in};
       auto own = of(part.weight, shape);
+      if (!own && heads_follow_tables && !part.table.empty()) own = of(part.table, shape);
       if (own && own->shape() != shape)
         fail(ErrorKind::internal, "{}: an adapter of {} for a weight of {}", part.weight,
              to_string(own->shape()), to_string(shape));
@@ -203,6 +243,20 @@ array AdapterSite::add(const AdapterLevel& level, array y, const array& x,
 
 array AdapterSite::added(const array& y, const array& x, const std::optional<array>& experts) const {
   return add(mix().level(x.shape(0)), y, x, experts, nullptr);
+}
+
+array AdapterSite::looked_up(const array& y, const array& rows) const {
+  array sum = y;
+  for (const AdapterLevel::Group& group : mix().level(y.shape(0)).groups) {
+    const Adapter::Factors* own = group.adapter->at(index_);
+    if (!own) continue;
+    const array low = by_rows(kernels::take_rows(own->down, some_rows(rows, group.rows)), group.scales);
+    const array added = kernels::matmul(low, *own->up.front());
+    sum = static_cast<int>(group.rows.size()) == y.shape(0)
+              ? mx::add(sum, added)
+              : mx::scatter_add(sum, {ids(group.rows)}, as_updates(added), {0});
+  }
+  return sum;
 }
 
 array AdapterSite::joined(const array& y, const array& x, const std::optional<array>& experts,

@@ -40,6 +40,7 @@ class AdapterSite {
   struct Part {
     std::string weight;  // after the rules
     int out;
+    std::string table = {};  // a head without a matrix of its own: the table whose rows it multiplies with
   };
 
   /// Whether a row of the step at hand wants something here.
@@ -52,6 +53,9 @@ class AdapterSite {
   array joined(const array& y, const array& x, const std::optional<array>& experts,
                const std::function<array(const array& x, const std::optional<array>& experts)>& open,
                const std::function<array(const array& opened)>& join) const;
+
+  /// Of a table: y [tokens, width] with what it adds to these rows of it, [tokens] int32.
+  array looked_up(const array& y, const array& rows) const;
 
   const std::vector<Part>& parts() const { return parts_; }
   int experts() const { return experts_; }
@@ -80,9 +84,14 @@ class AdapterBook {
 
   /// While the model is built. `experts`: 0 for a plain matrix.
   std::shared_ptr<const AdapterSite> add_site(std::vector<AdapterSite::Part> parts, int in, int experts);
+  /// A table [rows, width] whose rows are looked up.
+  std::shared_ptr<const AdapterSite> add_table(const std::string& weight, int rows, int width);
   /// Packs what `of` knows of each site's weights (shapes after the rules).
   using Find = std::function<std::optional<LowRank>(const std::string& weight, const Shape& shape)>;
-  std::shared_ptr<const Adapter> make(const Find& of) const;
+  /// `heads_follow_tables`: what is added to a table is added to a head that shares it.
+  std::shared_ptr<const Adapter> make(const Find& of, bool heads_follow_tables = false) const;
+  /// Tables that serve as heads too.
+  std::vector<std::string> shared_tables() const;
 
   /// The step whose graph is built while this lives.
   class Use {
@@ -100,6 +109,7 @@ class AdapterBook {
   struct Place {
     std::shared_ptr<const AdapterSite> site;
     int in;
+    bool table = false;  // `in` rows are looked up, not multiplied
   };
   std::vector<Place> sites_;
   std::shared_ptr<std::unique_ptr<AdapterMix>>
@@ -110,7 +120,7 @@ class AdapterBook {
 class Adapter {
  public:
   struct Factors {
-    kernels::Matrix down;                            // [sum of ranks, in], of the parts that have some
+    kernels::Matrix down;  // [sum of ranks, in], of the parts that have some; of tables [rows, rank]
     std::vector<std::optional<kernels::Matrix>> up;  // of each part [out, rank]
     std::vector<int> ranks;                          // of each part; 0: nothing is added to it
   };

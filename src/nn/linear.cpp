@@ -80,6 +80,7 @@ void Embedding::check_tokens(const Step& step) const {
 array Embedding::operator()(const Step& step) const {
   check_tokens(step);
   array x = kernels::take_rows(table, step.tokens());
+  if (adapted()) x = site->looked_up(x, step.tokens());
   return scale == 1.0f || fault("embedding scale dropped") ? x : mx::multiply(x, array(scale));
 }
 

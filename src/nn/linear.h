@@ -57,6 +57,7 @@ struct Embedding {
   int rows = 0;
   int width = 0;
   float scale = 1.0f;
+  std::shared_ptr<const AdapterSite> site = {};
 
   /// The rows of the step's tokens, [tokens, width]; invalid_request for an id outside the table.
   array operator()(const Step& step) const;
@@ -66,6 +67,7 @@ struct Embedding {
   /// invalid_request for an id, or a position, outside the table.
   void check_tokens(const Step& step) const;
   void check_positions(const Step& step) const;
+  bool adapted() const { return site && site->active(); }
   /// The same storage as an output matrix (tied head).
   Linear as_linear() const { return {table, std::nullopt, rows, width, {}}; }
 };

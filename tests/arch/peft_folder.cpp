@@ -39,6 +39,11 @@ std::vector<TensorShape> adaptable(const NamedArch& entry, const Model& model) {
   std::vector<TensorShape> left;
   for (const TensorShape& tensor : published(entry))
     if (tensor.shape.size() == 2 && tensor.name.ends_with(".weight")) left.push_back(tensor);
+  // What is added to a table leaves a head that shares it as it is: no weights say that.
+  if (const Linear* head = model.head(); head && head->site && !head->site->parts().front().table.empty()) {
+    const std::string table = AdapterFiles::bare(head->site->parts().front().table);
+    std::erase_if(left, [&](const TensorShape& tensor) { return AdapterFiles::bare(tensor.name) == table; });
+  }
   while (!left.empty()) {
     try {
       (void)model.adapter(PeftFolder(left, 1).files());

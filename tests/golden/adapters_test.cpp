@@ -64,12 +64,14 @@ class Folder {
     for (const auto& [name, sizes] : json.at("factors").items()) {
       const auto list = sizes.get<std::vector<int>>();
       const Shape shape(list.begin(), list.end());
+      const bool factor = name.find("lora_") != std::string::npos;
       std::string own = name;
-      const auto copy = own.find(".base_layer");
-      if (copy != std::string::npos)
-        own = own.erase(copy, 11).substr(std::string("base_model.model.").size());
+      if (!factor) {  // a copy of the base's own weight
+        if (const auto layer = own.find(".base_layer"); layer != std::string::npos) own.erase(layer, 11);
+        own.erase(0, std::string("base_model.model.").size());
+      }
       auto values = synthetic_values(own, shape);
-      if (copy == std::string::npos)
+      if (factor)
         for (float& value : values) value *= json.at("half").get<float>();
       tensors.emplace_back(name, array(values.data(), shape, mx::float32));
     }

@@ -54,8 +54,8 @@ def by_peft(case, config, settings, tokens):
         with generate.safe_open(folder / "adapter" / "adapter_model.safetensors", "np") as file:
             shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}
         # A targeted head comes with a copy of the base's own weight.
-        filled = {name: torch.from_numpy(values(name.removeprefix("base_model.model.").replace(".base_layer", ""), shape)
-                                         if ".base_layer." in name else factors(name, shape))
+        filled = {name: torch.from_numpy(factors(name, shape) if ".lora_" in name else
+                                         values(name.removeprefix("base_model.model.").replace(".base_layer", ""), shape))
                   for name, shape in shapes.items()}
         generate.save_file(filled, folder / "adapter" / "adapter_model.safetensors")
         model = generate.model_class(case, config).from_pretrained(folder, dtype=torch.float32,
@@ -69,7 +69,7 @@ def by_peft(case, config, settings, tokens):
                 bare = model(input_ids=ids, use_cache=False).logits[0].numpy()
     adapter = {key: kept[key] for key in ("peft_type", "r", "lora_alpha", "bias", "use_rslora", "use_dora",
                                           "fan_in_fan_out", "rank_pattern", "alpha_pattern", "target_modules",
-                                          "modules_to_save", "init_lora_weights") if key in kept}
+                                          "modules_to_save", "init_lora_weights", "target_parameters") if key in kept}
     return tensors, adapter, shapes, logits, bare, f"peft {peft.__version__}"
 
 
@@ -102,6 +102,12 @@ CASES = {
                                     "rank_pattern": {"v_proj": 7}, "alpha_pattern": {"o_proj": 3}}),
     "llama_peft_rslora": (by_peft, LLAMA, {**EAGER, "use_rslora": True,
                                            "target_modules": ["k_proj", "up_proj", "lm_head"]}),
+    "llama_peft_tables": (by_peft, {**LLAMA, "tie_word_embeddings": False}, {
+        **EAGER, "target_modules": ["embed_tokens", "lm_head", "q_proj"]}),
+    "llama_mlx_tied": (by_mlx, {**LLAMA, "tie_word_embeddings": True}, {
+        "rank": 4, "scale": 1.5, "dropout": 0.0, "keys": ["model.embed_tokens", "self_attn.v_proj"]}),
+    "qwen3_moe_peft": (by_peft, QWEN3_MOE, {**EAGER, "target_modules": ["v_proj"], "target_parameters": [
+        "mlp.experts.gate_up_proj", "mlp.experts.down_proj"]}),
     "gpt2_peft": (by_peft, GPT2, {**EAGER, "fan_in_fan_out": True, "target_modules": ["c_attn", "c_fc", "c_proj"]}),
     "llama_mlx": (by_mlx, {**LLAMA, "tie_word_embeddings": False}, {"rank": 5, "scale": 1.5, "dropout": 0.0,
                                   "keys": ["self_attn.q_proj", "self_attn.v_proj", "mlp.up_proj"]}),

@@ -109,7 +109,7 @@ Decoder build(const Config& c, const Weights& w) {
     model.add(block(layer, true));
   }
   for (const auto& [i, layer] : w.layers("model.kv_reuse_layers", readers)) model.add(block(layer, false));
-  model.finish(norm(w, "model.output_norm"), model.embedding().as_linear());
+  model.finish(norm(w, "model.output_norm"), w.head_of(model.embedding(), "lm_head", "model.embedding"));
   return model;
 }
 

@@ -123,7 +123,8 @@ Decoder build(const Config& c, const Weights& w) {
                       .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)});
   }
   const bool tie = c.get("tie_word_embeddings", false);
-  model.finish(norm(w, "model.norm"), tie ? model.embedding().as_linear() : unit_head(w, d));
+  model.finish(norm(w, "model.norm"),
+               tie ? w.head_of(model.embedding(), "lm_head", "model.embed_tokens") : unit_head(w, d));
   return model;
 }
 

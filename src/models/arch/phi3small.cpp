@@ -105,7 +105,7 @@ Decoder build(const Config& c, const Weights& w) {
                       .ffn = GatedMlp(layer / "mlp", d.hidden, inner, Activation::silu, Bias::as_stored,
                                       {.gate = "gate", .up = "up", .down = "down_proj"}, clamp)});
   }
-  Linear head = model.embedding().as_linear();
+  Linear head = w.head_of(model.embedding(), "lm_head", "model.embed_tokens");
   head.bias = silenced(d.vocab);
   model.finish(norm(w, "model.final_layernorm"), head);
   model.logit_scale(1.0f / multiplier("mup_width_multiplier", 8.0f));
