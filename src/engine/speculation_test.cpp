@@ -1,12 +1,15 @@
 // Drafts by a model: what they save, and that they change nothing.
 #include <gtest/gtest.h>
+#include <unistd.h>
 
+#include <filesystem>
 #include <random>
 
 #include "base/channel.h"
 #include "engine/engine.h"
 #include "engine/loop/drafter.h"
 #include "engine/loop/fake_model.h"
+#include "engine/loop/speculation.h"
 #include "engine/loop/verify_check.h"
 
 namespace mlxcel {
@@ -97,6 +100,12 @@ class SpeculationTest : public ::testing::Test {
     outcome.error = "no event in 20 s";
     return outcome;
   }
+  /// The last answer's end comes before what is concluded from it.
+  static std::string verdict(Engine& engine) {
+    for (int i = 0; i < 200 && engine.draft_policy().verdict.empty(); ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return engine.draft_policy().verdict;
+  }
   static Outcome run(Engine& engine, Request request) { return wait(*start(engine, std::move(request))); }
   static Request request(int length, int seed, int max_tokens, float temperature = 0.0f) {
     Request r;
@@ -150,6 +159,105 @@ TEST_F(SpeculationTest, WhatAPoorDrafterProposesChangesNothing) {
       }
       EXPECT_GT(drafted, 0);
     }
+}
+
+TEST_F(SpeculationTest, DraftsMayBeLong) {
+  EngineOptions options;
+  options.draft_tokens = 64;
+  options.draft_adaptive = false;
+  options.context = 300;
+  options.step_token_budget = 400;
+  for (const bool good : {true, false}) {
+    auto engine = make(good ? same() : poor(), options);
+    const Request r = request(7, 3, 200);
+    const Outcome outcome = run(*engine, r);
+    EXPECT_EQ(outcome.error, "");
+    EXPECT_EQ(outcome.tokens, FakeModel::answer(r.prompt, 200));
+    if (!good) continue;
+    EXPECT_EQ(outcome.finished->timings.accepted, outcome.finished->timings.drafted);
+    EXPECT_LE(target_->steps, 6);  // 65 tokens a step
+    EXPECT_GT(engine->stats().draft_places.accepted[60], 0u);
+  }
+}
+
+TEST_F(SpeculationTest, WhetherDraftsPayIsMeasuredAndSettled) {
+  const std::filesystem::path folder =
+      std::filesystem::temp_directory_path() / fmt::format("mlxcel_speculation_{}", ::getpid());
+  std::filesystem::remove_all(folder);
+  EngineOptions options;
+  options.draft_policy = true;
+  options.draft_policy_dir = folder;
+  options.draft_tokens = 2;
+  options.draft_adaptive = false;
+  options.context = 512;
+  {
+    auto engine = make(poor(), options);
+    drafts_->step_ms = 3;  // every token of a draft costs that much
+    target_->step_ms = 1;
+    EXPECT_EQ(engine->draft_policy().state, "profiling");
+    for (int i = 0; i < 4; ++i) {
+      const Request r = request(7, i, 200);
+      const Outcome outcome = run(*engine, r);
+      EXPECT_EQ(outcome.tokens, FakeModel::answer(r.prompt, 200));
+      EXPECT_GT(outcome.finished->timings.drafted, 0);
+    }
+    EXPECT_EQ(verdict(*engine), "disable");
+    EXPECT_EQ(engine->draft_policy().reason, "measured");
+    EXPECT_EQ(run(*engine, request(7, 9, 100)).finished->timings.drafted, 0);
+  }
+  auto again = make(poor(), options);
+  EXPECT_EQ(again->draft_policy().reason, "kept");
+  EXPECT_FALSE(again->draft_policy().enabled);
+  EXPECT_NE(again->speculation_label().find("off"), std::string::npos) << again->speculation_label();
+  EXPECT_EQ(run(*again, request(7, 9, 100)).finished->timings.drafted, 0);
+  std::filesystem::remove_all(folder);
+  drafts_->step_ms = target_->step_ms = 0;
+  // A good drafter that costs nothing beside the target stays.
+  auto good = make(same(), options);
+  target_->step_ms = 2;
+  for (int i = 0; i < 4; ++i) run(*good, request(7, i, 200));
+  EXPECT_EQ(verdict(*good), "enable");
+  EXPECT_GT(run(*good, request(7, 9, 100)).finished->timings.drafted, 0);
+  target_->step_ms = 0;
+  std::filesystem::remove_all(folder);
+  EXPECT_EQ(make(nullptr)->draft_policy().reason, "no_mtp_dispatch");
+}
+
+TEST(DraftWidthTest, LookedUpDraftsGrowWithTrustAndRestAfterMisses) {
+  DraftWidth graded;
+  EXPECT_EQ(graded.next_looked_up(false, 7), 2);
+  graded.observe_looked_up(2, 2, false);
+  EXPECT_EQ(graded.next_looked_up(false, 7), 7);
+  graded.observe_looked_up(7, 1, false);
+  EXPECT_EQ(graded.next_looked_up(false, 7), 2);
+  for (int i = 0; i < DraftWidth::kMisses; ++i) {
+    EXPECT_EQ(graded.next_looked_up(false, 7), 2);
+    graded.observe_looked_up(2, 0, false);
+  }
+  for (int i = 0; i < DraftWidth::kPause; ++i) EXPECT_EQ(graded.next_looked_up(false, 7), 0);
+  EXPECT_EQ(graded.next_looked_up(false, 7), 2);
+
+  DraftWidth gated;
+  EXPECT_EQ(gated.next_looked_up(true, 7), 7);
+  gated.observe_looked_up(7, 3, true);
+  EXPECT_EQ(gated.next_looked_up(true, 7), 7);
+  gated.observe_looked_up(7, 0, true);
+  for (int i = 0; i < DraftWidth::kPause; ++i) EXPECT_EQ(gated.next_looked_up(true, 7), 0);
+  EXPECT_EQ(gated.next_looked_up(true, 7), 7);
+}
+
+TEST_F(SpeculationTest, BothPoliciesOfPromptLookupChangeNothing) {
+  for (const bool gated : {false, true}) {
+    EngineOptions options;
+    options.prompt_lookup = true;
+    options.prompt_lookup_gated = gated;
+    auto engine = make(nullptr, options);
+    EXPECT_NE(engine->speculation_label().find(gated ? "gated" : "graded"), std::string::npos);
+    for (int i = 0; i < 3; ++i) {
+      const Request r = request(40, i, 120);
+      EXPECT_EQ(run(*engine, r).tokens, FakeModel::answer(r.prompt, 120));
+    }
+  }
 }
 
 TEST_F(SpeculationTest, ADrafterThatFailsIsGivenUp) {

@@ -17,23 +17,95 @@ int LookupDrafter::draft(std::span<DraftAsk> asks, int) {
   return 0;
 }
 
-/// A row's tokens in one evaluation.
-struct ModelDrafter::Part {
-  DraftAsk* ask;
-  Row* row;
-  std::vector<TokenId> tokens;
-  Wants wants;
-  const float* logits = nullptr;
-};
+bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min) {
+  const auto best = std::max_element(logits.begin(), logits.end());
+  const auto token = static_cast<TokenId>(best - logits.begin());
+  if (!std::isfinite(*best) || token >= target_vocab) return false;
+  if (p_min > 0.0f) {
+    double sum = 0.0;
+    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
+    if (1.0 / sum < static_cast<double>(p_min)) return false;
+  }
+  ask.draft.push_back(token);
+  return static_cast<int>(ask.draft.size()) < ask.most;
+}
+
+NetworkDrafter::NetworkDrafter(const StateLayout& layout, int vocab, const Options& options)
+    : o_(options),
+      store_(layout, StoreOptions{.kv_dtype = options.kv_dtype,
+                                  .max_tokens = (static_cast<size_t>(options.context) + kPageTokens) *
+                                                static_cast<size_t>(options.rows)}),
+      vocab_(vocab) {}
+
+void NetworkDrafter::evaluate(std::vector<Part>& parts, const Network& network) {
+  Step step;
+  std::erase_if(parts, [&](Part& part) {
+    try {
+      step.add(part.state, part.tokens, part.wants);
+      return false;
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::out_of_memory) throw;
+      forget(part.ask->row);
+      return true;
+    }
+  });
+  if (parts.empty()) return;
+  step.seal();
+  const bool wanted = !step.wanted().empty();
+  const Given given = network(step, parts);
+  const auto settled = [](const array& x) { return mx::contiguous(mx::astype(x, mx::float32)); };
+  // Both live on until the next evaluation.
+  logits_.emplace(wanted ? settled(given.result) : given.result);
+  out_.reset();
+  if (given.out) out_.emplace(settled(*given.out));
+  std::vector<array> outputs = step.pending();
+  outputs.push_back(*logits_);
+  if (out_) outputs.push_back(*out_);
+  mx::eval(std::move(outputs));
+  step.commit();
+  const float* at = wanted ? logits_->data<float>() : nullptr;
+  size_t token = 0;
+  for (Part& part : parts) {
+    token += part.tokens.size();
+    if (out_) part.out = out_->data<float>() + (token - 1) * static_cast<size_t>(out_->shape(1));
+    if (part.wants == Wants::none) continue;
+    part.logits = at;
+    at += vocab_;
+  }
+}
+
+int NetworkDrafter::go_on(std::vector<Part>& parts, const Network& network,
+                          const std::function<void(Part&)>& next) {
+  int evaluated = 0, passes = 0;
+  const TimePoint before = Clock::now();
+  while (true) {
+    std::erase_if(parts,
+                  [&](Part& part) { return !propose(*part.ask, logits_of(part), o_.vocab, o_.p_min); });
+    if (parts.empty()) break;
+    for (Part& part : parts) {
+      part.tokens = {part.ask->draft.back()};
+      next(part);
+    }
+    evaluated += static_cast<int>(parts.size());
+    evaluate(parts, network);
+    ++passes;
+  }
+  if (passes > 0) {
+    const double each = milliseconds_between(before, Clock::now()) / passes;
+    pass_ms_ = pass_ms_ == 0.0 ? each : pass_ms_ + 0.1 * (each - pass_ms_);
+  }
+  logits_.reset();
+  out_.reset();
+  return evaluated;
+}
 
 ModelDrafter::ModelDrafter(std::unique_ptr<Model> model, const Options& options)
-    : model_(std::move(model)),
-      o_(options),
-      store_(model_->layout(),
-             StoreOptions{.kv_dtype = options.kv_dtype,
-                          .max_tokens = (static_cast<size_t>(options.context) + kPageTokens) *
-                                        static_cast<size_t>(options.rows)}),
-      recurrent_(!model_->layout().recurrent().empty()) {}
+    : NetworkDrafter(model->layout(), model->info().vocab_size, options),
+      model_(std::move(model)),
+      recurrent_(!model_->layout().recurrent().empty()),
+      network_([this](Step& step, const std::vector<Part>&) -> Given {
+        return {step.wanted().empty() ? model_->hidden(step) : model_->logits(step)};
+      }) {}
 
 ModelDrafter::~ModelDrafter() = default;
 
@@ -55,8 +127,10 @@ ModelDrafter::Row& ModelDrafter::row_of(const DraftAsk& ask) {
 // Back to where the row's own tokens and what was fed part: behind accepted drafts, before the last token,
 // whose logits are wanted.
 void ModelDrafter::rewind(Row& row, std::span<const TokenId> tokens) {
-  const auto parted = std::mismatch(row.fed.begin(), row.fed.end(), tokens.begin(), tokens.end() - 1).first;
-  const auto kept = static_cast<size_t>(parted - row.fed.begin());
+  const size_t most = std::min(row.fed.size(), tokens.size() - 1);
+  const auto end = row.fed.begin() + static_cast<ptrdiff_t>(most);
+  const auto kept =
+      static_cast<size_t>(std::mismatch(row.fed.begin(), end, tokens.begin()).first - row.fed.begin());
   if (kept == row.fed.size()) return;
   if (recurrent_ && row.clean && static_cast<size_t>(row.clean->length) <= kept) {
     row.state.restore(*row.clean);
@@ -67,52 +141,6 @@ void ModelDrafter::rewind(Row& row, std::span<const TokenId> tokens) {
   } else {
     row = Row{store_.make_row(static_cast<int>(tokens.size())), {}, std::nullopt};
   }
-}
-
-// One step over these parts. Rows for which there is no room fall out, and begin anew next time.
-void ModelDrafter::evaluate(std::vector<Part>& parts) {
-  Step step;
-  std::erase_if(parts, [&](Part& part) {
-    try {
-      step.add(&part.row->state, part.tokens, part.wants);
-      return false;
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::out_of_memory) throw;
-      rows_.erase(part.ask->row);
-      return true;
-    }
-  });
-  if (parts.empty()) return;
-  step.seal();
-  const bool wanted = !step.wanted().empty();
-  array result =
-      wanted ? mx::contiguous(mx::astype(model_->logits(step), mx::float32)) : model_->hidden(step);
-  std::vector<array> outputs = step.pending();
-  outputs.push_back(result);
-  mx::eval(std::move(outputs));
-  step.commit();
-  // The logits live on in logits_ until the next evaluation.
-  logits_.emplace(result);
-  const float* at = wanted ? result.data<float>() : nullptr;
-  for (Part& part : parts) {
-    part.row->fed.insert(part.row->fed.end(), part.tokens.begin(), part.tokens.end());
-    if (part.wants == Wants::none) continue;
-    part.logits = at;
-    at += model_->info().vocab_size;
-  }
-}
-
-bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min) {
-  const auto best = std::max_element(logits.begin(), logits.end());
-  const auto token = static_cast<TokenId>(best - logits.begin());
-  if (!std::isfinite(*best) || token >= target_vocab) return false;
-  if (p_min > 0.0f) {
-    double sum = 0.0;
-    for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
-    if (1.0 / sum < static_cast<double>(p_min)) return false;
-  }
-  ask.draft.push_back(token);
-  return static_cast<int>(ask.draft.size()) < ask.most;
 }
 
 int ModelDrafter::draft(std::span<DraftAsk> asks, int budget) {
@@ -126,35 +154,23 @@ int ModelDrafter::draft(std::span<DraftAsk> asks, int budget) {
     const size_t count = std::min(due.size(), static_cast<size_t>(std::max(budget - evaluated, 0)));
     if (count == 0) continue;
     parts.push_back({.ask = &ask,
-                     .row = &row,
+                     .state = &row.state,
                      .tokens = {due.begin(), due.begin() + static_cast<ptrdiff_t>(count)},
                      .wants = count == due.size() ? Wants::last : Wants::none});
     evaluated += static_cast<int>(count);
   }
   if (parts.empty()) return 0;
-  evaluate(parts);
+  const auto fed = [this](const Part& part) {
+    auto& tokens = rows_.at(part.ask->row).fed;
+    tokens.insert(tokens.end(), part.tokens.begin(), part.tokens.end());
+  };
+  evaluate(parts, network_);
+  for (const Part& part : parts) fed(part);
   std::erase_if(parts, [](const Part& part) { return part.wants == Wants::none; });
   if (recurrent_)
-    for (Part& part : parts) part.row->clean.emplace(part.row->state.snapshot());
-  int passes = 0;
-  const TimePoint before = Clock::now();
-  while (true) {
-    std::erase_if(parts, [&](Part& part) {
-      return !propose(*part.ask, {part.logits, static_cast<size_t>(model_->info().vocab_size)}, o_.vocab,
-                      o_.p_min);
-    });
-    if (parts.empty()) break;
-    for (Part& part : parts) part.tokens = {part.ask->draft.back()};
-    evaluated += static_cast<int>(parts.size());
-    evaluate(parts);
-    ++passes;
-  }
-  if (passes > 0) {
-    const double each = milliseconds_between(before, Clock::now()) / passes;
-    pass_ms_ = pass_ms_ == 0.0 ? each : pass_ms_ + 0.1 * (each - pass_ms_);
-  }
-  logits_.reset();
-  return evaluated;
+    for (Part& part : parts) rows_.at(part.ask->row).clean.emplace(part.state->snapshot());
+  // A row that falls out for lack of room is forgotten with what it was fed.
+  return evaluated + go_on(parts, network_, fed);
 }
 
 }  // namespace mlxcel

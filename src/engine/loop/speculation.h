@@ -62,13 +62,18 @@ class StepCost {
 /// How many tokens a row's next draft may have, from how its drafts fared.
 class DraftWidth {
  public:
-  static constexpr int kMost = 16;
+  static constexpr int kMost = 64;      // rows can be taken back so far (kRollbackTokens)
+  static constexpr int kDrafted = 16;   // of one by a model
   static constexpr int kLooked = 7;     // of one that is looked up
+  static constexpr int kShort = 2;      // of one that is looked up while nothing is known
+  static constexpr int kMisses = 4;     // of them in a row, behind which there is a pause
+  static constexpr int kPause = 8;      // tokens
   static constexpr int kPredicted = 4;  // of one by the checkpoint's own block
   static constexpr int kRetry = 32;     // tokens after which a row whose drafts failed tries again
 
-  /// 0: no draft now. `dearer`: what one more token of the draft costs, in steps without drafts.
-  int next(double dearer, int most) {
+  /// 0: no draft now. `dearer`: what one more token of the draft costs, in steps without drafts; `once`: what
+  /// any draft does, however long.
+  int next(double dearer, int most, double once = 0.0) {
     if (idle_ > 0) {
       --idle_;
       return 0;
@@ -77,7 +82,7 @@ class DraftWidth {
     double gain = 1.02, sum = 1.0, power = 1.0;
     for (int k = 1; k <= std::min(most, kMost); ++k) {
       sum += power *= rate_;
-      const double now = sum / (1.0 + dearer * k);
+      const double now = sum / (1.0 + once + dearer * k);
       if (now > gain) gain = now, best = k;
     }
     if (best > 0) return best;
@@ -92,9 +97,26 @@ class DraftWidth {
   }
   double rate() const { return rate_; }
 
+  /// Prompt lookup's: short drafts until one was right throughout, then long ones; behind one that was wrong
+  /// from its first token none for a while. `gated`: no short ones.
+  int next_looked_up(bool gated, int most) {
+    if (idle_ > 0) {
+      --idle_;
+      return 0;
+    }
+    return trusted_ || gated ? most : std::min(most, kShort);
+  }
+  void observe_looked_up(int drafted, int accepted, bool gated) {
+    observe(drafted, accepted);
+    trusted_ = accepted == drafted || (trusted_ && accepted >= kShort);
+    if (accepted == 0 && (gated || ++missed_ >= kMisses)) idle_ = kPause, missed_ = 0;
+    if (accepted > 0) missed_ = 0;
+  }
+
  private:
   double rate_ = 0.7;  // chance that a drafted token is the one drawn
-  int idle_ = 0;
+  int idle_ = 0, missed_ = 0;
+  bool trusted_ = false;  // the last draft that was looked up was right
 };
 
 }  // namespace mlxcel
