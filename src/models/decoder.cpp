@@ -1,5 +1,6 @@
 #include "models/decoder.h"
 
+#include <algorithm>
 #include <cmath>
 #include <cstring>
 
@@ -43,6 +44,10 @@ bool extended(PhaseList& list, const Norm& norm, const Part& part, const Norm& a
   const auto h = list.value();
   return list.whole(PhaseList::kNone,
                     [&] { return list.norm(norm) && part.phases(list) && list.add(h, &after); });
+}
+
+bool is_tap(std::span<const int> taps, size_t layer) {
+  return std::find(taps.begin(), taps.end(), static_cast<int>(layer)) != taps.end();
 }
 
 array after_norm(const Norm& norm, const array& y) {
@@ -146,7 +151,7 @@ Linear make_head(const Weights& w, std::string_view name, std::string_view embed
       w.warn(fmt::format("{} differs from {}, which is used: tie_word_embeddings is set", weight, table));
     w.leave_out(weight);
   }
-  Linear head = embedding.as_linear();
+  Linear head = w.head_of(embedding, name, embedding_name);
   head.bias = w.bias(std::string(name) + ".bias", embedding.rows, bias);
   return head;
 }
@@ -201,21 +206,30 @@ NetworkFacts Decoder::facts() const {
           .diffusion = diffusion_};
 }
 
-array Decoder::layers(Step& step) const {
+array Decoder::layers(Step& step, std::span<const int> taps, std::vector<array>* seen) const {
   array h = embedding_(step);
   if (embedding_norm_ && !fault("embedding norm left out")) h = (*embedding_norm_)(h);
   if (positions_) h = mx::add(h, positions_->at_positions(step));
-  for (const Block& block : blocks_) h = block(h, step);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    h = blocks_[i](h, step);
+    if (is_tap(taps, i)) seen->push_back(h);
+  }
   return h;
 }
 
-void Decoder::layers(PhaseList& list) const {
-  if (!list.lookup(embedding_)) list.start(embedding_(list.step()));
+void Decoder::layers(PhaseList& list, std::span<const int> taps, std::vector<array>* seen) const {
+  if (embedding_.adapted() || !list.lookup(embedding_)) list.start(embedding_(list.step()));
   if (embedding_norm_ && !fault("embedding norm left out") && !list.normed(*embedding_norm_))
     outside(list, [&](const array& h) { return (*embedding_norm_)(h); });
   if (positions_ && !list.add_lookup(*positions_))
     outside(list, [&](const array& h) { return mx::add(h, positions_->at_positions(list.step())); });
-  for (const Block& block : blocks_) block.extend(list);
+  for (size_t i = 0; i < blocks_.size(); ++i) {
+    list.breathe();
+    blocks_[i].extend(list);
+    if (!is_tap(taps, i)) continue;
+    seen->push_back(list.take());
+    list.start(seen->back());
+  }
 }
 
 array Decoder::capped(const array& logits) const {
@@ -225,11 +239,13 @@ array Decoder::capped(const array& logits) const {
   return mx::multiply(kernels::activate(mx::divide(y, array(softcap_)), Activation::tanh), array(softcap_));
 }
 
-array Decoder::hidden(Step& step) const {
+array Decoder::hidden(Step& step) const { return normed(step, {}, nullptr); }
+
+array Decoder::normed(Step& step, std::span<const int> taps, std::vector<array>* seen) const {
   if (!norm_) fail(ErrorKind::internal, "decoder without a final norm: finish() was not called");
-  if (!fusing()) return (*norm_)(layers(step));
+  if (!fusing()) return (*norm_)(layers(step, taps, seen));
   PhaseList list(step);
-  layers(list);
+  layers(list, taps, seen);
   return list.whole(PhaseList::kNone, [&] { return list.norm(*norm_); }) ? list.take()
                                                                          : (*norm_)(list.take());
 }
@@ -238,14 +254,35 @@ std::pair<array, array> Skeleton::logits_and_hidden(Step&) const {
   fail(ErrorKind::unsupported, "this network has no logits beside its hidden states");
 }
 
-std::pair<array, array> Decoder::logits_and_hidden(Step& step) const {
-  const array normed = hidden(step);
+std::pair<array, array> Skeleton::logits_and_layers(Step&, std::span<const int>) const {
+  fail(ErrorKind::unsupported, "this network does not show what its layers give");
+}
+
+array Decoder::wanted_logits(const Step& step, const array& normed) const {
   const auto& wanted = step.wanted();
-  if (wanted.empty()) return {mx::zeros({0, dims_.vocab}, mx::float32), normed};
+  if (wanted.empty()) return mx::zeros({0, dims_.vocab}, mx::float32);
   const bool some = static_cast<int>(wanted.size()) != step.count();
-  const array rows =
-      some ? mx::take(normed, array(wanted.data(), {static_cast<int>(wanted.size())}, mx::int32), 0) : normed;
-  return {capped(head_(rows)), normed};
+  return capped(
+      head_(some ? mx::take(normed, array(wanted.data(), {static_cast<int>(wanted.size())}, mx::int32), 0)
+                 : normed));
+}
+
+std::pair<array, array> Decoder::logits_and_hidden(Step& step) const {
+  const array states = hidden(step);
+  return {wanted_logits(step, states), states};
+}
+
+std::pair<array, array> Decoder::logits_and_layers(Step& step, std::span<const int> layers) const {
+  if (layers.empty() || !std::is_sorted(layers.begin(), layers.end(), std::less_equal<>()) ||
+      layers.front() < 0 || layers.back() >= static_cast<int>(blocks_.size()))
+    fail(ErrorKind::internal, "layers to be shown: expected some of 0 to {}, ascending", blocks_.size() - 1);
+  std::vector<array> seen;
+  const array states = normed(step, layers, &seen);
+  const array beside = mx::concatenate(seen, 1);
+  // Layers behind the last tap must run even where nobody wants logits: they fill the rows' state.
+  if (step.wanted().empty())
+    return {mx::reshape(mx::slice(states, {0, 0}, {0, dims_.hidden}), {0, dims_.vocab}), beside};
+  return {wanted_logits(step, states), beside};
 }
 
 array Decoder::logits(Step& step) const {

@@ -97,12 +97,16 @@ class Decoder : public Skeleton {
   array hidden(Step& step) const override;
   array logits(Step& step) const override;
   std::pair<array, array> logits_and_hidden(Step& step) const override;
+  std::pair<array, array> logits_and_layers(Step& step, std::span<const int> layers) const override;
   const Embedding* table() const override { return &embedding_; }
   const Linear* head() const override { return &head_; }
 
  private:
-  array layers(Step& step) const;
-  void layers(PhaseList& list) const;
+  /// `taps`: layers whose outputs are put into `seen`.
+  array layers(Step& step, std::span<const int> taps = {}, std::vector<array>* seen = nullptr) const;
+  void layers(PhaseList& list, std::span<const int> taps = {}, std::vector<array>* seen = nullptr) const;
+  array normed(Step& step, std::span<const int> taps, std::vector<array>* seen) const;
+  array wanted_logits(const Step& step, const array& normed) const;
   array capped(const array& logits) const;
 
   Dims dims_;

@@ -4,12 +4,14 @@
 
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <utility>
 #include <vector>
 
 #include "checkpoint/adapter_files.h"
 #include "checkpoint/checkpoint.h"
+#include "models/packed_cache.h"
 #include "models/skeleton.h"
 #include "nn/weights.h"
 #include "state/step.h"
@@ -51,6 +53,11 @@ class Model {
   virtual array scores(Step& step);
   /// Both of one evaluation: logits [wanted, vocab], hidden [T, hidden]. Encoders throw unsupported.
   virtual std::pair<array, array> logits_and_hidden(Step& step);
+  /// Logits, and the outputs of these layers (from 0, ascending) side by side, [T, layers * hidden].
+  virtual std::pair<array, array> logits_and_layers(Step& step, std::span<const int> layers);
+  /// What a drafter beside this model borrows; none where there is no such thing.
+  virtual const Embedding* table() const { return nullptr; }
+  virtual const Linear* head() const { return nullptr; }
   /// The checkpoint's own block that predicts further; none where family or checkpoint has none.
   virtual std::shared_ptr<const MtpHead> mtp() const { return nullptr; }
   /// An adapter for rows of this model. bad_checkpoint naming pairs that fit nothing here. Any thread.
@@ -67,6 +74,8 @@ struct LoadOptions {
   std::vector<FusedAdapter> fuse = {};  // baked into the weights; quantised ones become dense
   /// A decoder whose rows keep nothing: for embeddings, or for the logits of a last token (rerankers).
   bool keeps_nothing = false;
+  /// Where load_model() looks for packed weights, and leaves them; nowhere.
+  PackedCacheOptions packed = {};
 };
 
 /// Detects the architecture, applies its rules, builds its parts (packing weights tensor by tensor).

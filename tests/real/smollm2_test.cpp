@@ -173,7 +173,7 @@ TEST_F(SmolLm2, packed_weights_from_a_file_give_the_same_bits) {
   const Json text = fixture("english_tokens.json");
   const auto folder = std::filesystem::temp_directory_path() / fmt::format("smollm2-packed-{}", ::getpid());
   const Rows plain = prose_logits(path_, {}, text, 40);
-  Setup cached;
+  real::Setup cached;
   cached.packed.folder = folder;
   EXPECT_EQ(prose_logits(path_, cached, text, 40),
             plain);  // writes it, and has done so when the model is gone
