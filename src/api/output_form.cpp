@@ -78,6 +78,7 @@ OutputForm parse_output_form(const JsonNode& body) {
   int given = 0;
   if (const auto format = body.find("response_format")) {
     out = parse_format_object(*format);
+    out.param = out.param.empty() ? "response_format" : out.param;
     given += out.kind != OutputForm::Kind::free;
   }
   if (const auto grammar = body.string("grammar"); grammar && !grammar->empty()) {

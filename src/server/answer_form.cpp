@@ -59,6 +59,18 @@ std::shared_ptr<const Grammar> with_tools(const Engine& engine, std::vector<Tool
 
 }  // namespace
 
+OutputForm default_form(const ServiceOptions& options) {
+  if (!options.grammar.empty()) return {OutputForm::Kind::gbnf, options.grammar, "--grammar", false};
+  if (!options.json_schema.empty())
+    return {OutputForm::Kind::json_schema, options.json_schema, "--json-schema", false};
+  return {};
+}
+
+OutputForm form_or_default(const ServiceOptions& options, const OutputForm& asked) {
+  const bool said = asked.kind != OutputForm::Kind::free || !asked.param.empty();
+  return said ? asked : default_form(options);
+}
+
 GrammarUse form_grammar(const Engine& engine, const OutputForm& form) {
   GrammarUse out;
   if (form.kind != OutputForm::Kind::free) out.grammar = engine.compile(constraint_of(form));

@@ -17,7 +17,7 @@ class ReplyAdapter final : public AnswerWriter {
   ReplyAdapter(std::unique_ptr<ReplyWriter> writer, std::shared_ptr<const Tokenizer> tokenizer,
                Metrics& metrics, const ChatSpec& spec, const ReplyOptions& options, int prompt_tokens,
                std::string budget_message, std::shared_ptr<std::atomic<bool>> end_thought,
-               std::vector<Warning> warnings)
+               std::vector<Warning> warnings, ReasoningEcho* echo, std::string key)
       : writer_(std::move(writer)),
         tokenizer_(std::move(tokenizer)),
         metrics_(metrics),
@@ -27,11 +27,16 @@ class ReplyAdapter final : public AnswerWriter {
         budget_(spec.thought_budget),
         budget_message_(std::move(budget_message)),
         end_thought_(std::move(end_thought)),
-        warnings_(std::move(warnings)) {
+        warnings_(std::move(warnings)),
+        echo_(echo && !echo->off() && options.thought == ThoughtMode::split ? echo : nullptr),
+        key_(std::move(key)) {
     for (int i = 0; i < spec.n; ++i) choices_.emplace_back(options);
   }
 
   void begin() override { writer_->begin(prompt_tokens_); }
+  void progress(size_t row, const openai::PromptProgress& progress) override {
+    writer_->progress(row, progress);
+  }
   void scored(size_t, const std::vector<Draw>&) override {}
   void timed(size_t row, const openai::TimingFigures& figures) override { writer_->timed(row, figures); }
 
@@ -65,6 +70,7 @@ class ReplyAdapter final : public AnswerWriter {
     end.calls = choice.given;
     end.finish = !cut && end.calls > 0 ? "tool_calls" : figures.finish;
     end.reasoning_tokens = choice.reasoning_tokens;
+    if (echo_ && !cut) echo_->keep(key_, choice.said, choice.thought);
     if (choice.given > 0) metrics_.tool_calls.add({"called"}, static_cast<uint64_t>(choice.given));
     if (choice.parser.unparsed()) {
       metrics_.tool_calls.add({"unparsed"});
@@ -87,6 +93,7 @@ class ReplyAdapter final : public AnswerWriter {
     explicit Choice(const ReplyOptions& options) : parser(options) {}
     ReplyParser parser;
     int given = 0, reasoning_tokens = 0;
+    std::string said, thought;  // kept where thoughts are put back into later histories
   };
 
   /// True when there was thought among it.
@@ -96,10 +103,12 @@ class ReplyAdapter final : public AnswerWriter {
       if (!parallel_ && choices_[row].given > 0) break;  // the turn has ended with its one call
       switch (piece.kind) {
         case ReplyPiece::Kind::content:
+          if (echo_) choices_[row].said += piece.text;
           writer_->content(row, piece.text);
           break;
         case ReplyPiece::Kind::thought:
           thought = true;
+          if (echo_) choices_[row].thought += piece.text;
           writer_->thought(row, piece.text);
           break;
         case ReplyPiece::Kind::call_open:
@@ -126,6 +135,8 @@ class ReplyAdapter final : public AnswerWriter {
   const std::string budget_message_;
   const std::shared_ptr<std::atomic<bool>> end_thought_;
   std::vector<Warning> warnings_;
+  ReasoningEcho* const echo_;  // the service's
+  const std::string key_;
   std::vector<Choice> choices_;
 };
 
@@ -148,6 +159,36 @@ Prompt render_calls(const Tokenizer& tokenizer, const ChatTemplate* chat_templat
     }
     throw;  // the first complaint is about what was sent
   }
+}
+
+/// Answers of the assistant that come back without the thoughts they were generated with get them again, so
+/// that a template that shows them writes what the kept prefix holds. The turn to continue is left alone.
+std::string with_thoughts(const std::string& messages_json, ReasoningEcho& echo, const std::string& key,
+                          bool continues) {
+  const auto root = JsonNode::parse(messages_json);
+  const auto messages = root.items();
+  bool any = false;
+  JsonWriter out;
+  out.begin_array();
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const JsonNode& message = messages[i];
+    std::string thought;
+    const bool open = continues && i + 1 == messages.size();
+    const auto content = message.find("content");
+    if (!open && content && content->kind() == JsonKind::string && message.string("role") == "assistant" &&
+        !message.has("reasoning_content"))
+      thought = echo.find(key, content->string());
+    if (thought.empty()) {
+      out.raw(message.dump());
+      continue;
+    }
+    any = true;
+    out.begin_object();
+    for (const auto& [name, value] : message.members()) out.key(name).raw(value.dump());
+    out.field("reasoning_content", thought).end_object();
+  }
+  out.end_array();
+  return any ? out.take() : messages_json;
 }
 
 /// Some templates take a system turn only at the head, or leave a later one out: then it goes into a user
@@ -177,7 +218,8 @@ std::string open_thought(const ReplyOptions& options) {
 
 }  // namespace
 
-ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec) {
+ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec,
+                               const std::string& key) {
   ChatPrompt out;
   const ServiceOptions& options = service.options();
   const auto& chat_template = service.chat_template();
@@ -197,6 +239,9 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
       spec.last_is_assistant && options.prefill_assistant && !spec.add_generation_prompt.value_or(false));
   input.add_generation_prompt = spec.add_generation_prompt.value_or(true) && !input.continue_final_message;
   if (input.continue_final_message) out.continued = spec.last_content;
+  if (service.thoughts().bytes() > 0)
+    input.messages_json =
+        with_thoughts(input.messages_json, service.thoughts(), key, input.continue_final_message);
   if (!options.jinja) {
     if (!spec.tools_json.empty()) fail_param("tools", "tools: the server was started with --no-jinja");
     out.prompt = prepare_raw(*engine.tokenizer(), plain_chat_text(input));
@@ -218,6 +263,8 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
   Service& service = router.service();
   ChatSpec spec = asked;
   const auto live = service.live();
+  if (spec.tool_choice != ToolChoice::required && spec.tool_choice != ToolChoice::named)
+    spec.form = form_or_default(service.options(), asked.form);
   if (!spec.thought_budget && live->reasoning_budget >= 0) spec.thought_budget = live->reasoning_budget;
   Request row;
   row.prompt = std::move(prompt.prompt.tokens);
@@ -255,10 +302,12 @@ void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,
   plan.stops = service.stops(spec.sampling);
   if (!service.options().skip_chat_parsing) plan.marks = prompt.format->marks;
   plan.timed = options.timed;
+  plan.progress = options.progress;
   plan.may_force = spec.thought_budget.has_value() || options.end_thought != nullptr;
   plan.writer = std::make_unique<ReplyAdapter>(
       std::move(writer), engine->tokenizer(), service.metrics(), spec, reply, plan.prompt_tokens,
-      service.options().reasoning_budget_message, options.end_thought, std::move(prompt.warnings));
+      service.options().reasoning_budget_message, options.end_thought, std::move(prompt.warnings),
+      &service.thoughts(), exchange->request().key_label);
   if (spec.n > 1) row.group = next_group();
   for (int i = 0; i < spec.n; ++i) {
     plan.rows.push_back(row);

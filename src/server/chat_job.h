@@ -27,6 +27,8 @@ class ReplyWriter {
  public:
   virtual ~ReplyWriter() = default;
   virtual void begin(int prompt_tokens) = 0;
+  /// How far the prompt is, where the options ask for it.
+  virtual void progress(size_t, const openai::PromptProgress&) {}
   /// The figures so far, where the options ask for them; they come before the text they belong to.
   virtual void timed(size_t, const openai::TimingFigures&) {}
   /// Log-probabilities of tokens; they come before the text they belong to.
@@ -55,12 +57,15 @@ struct ChatPrompt {
   std::string tail;  // of the rendered text
   std::string continued;
 };
-ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec);
+/// `key`: who asks, for the thoughts that are put back into the conversation.
+ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec,
+                               const std::string& key);
 
 struct ChatOptions {
   std::string call_prefix = "call_";
   std::shared_ptr<std::atomic<bool>> end_thought = {};  // set by somebody who has heard enough thinking
   bool timed = false;                                   // figures with every piece
+  bool progress = false;                                // how far the prompt is, before the first piece
   int context_cap = 0;  // a window below the slot's, for this request; 0: none
 };
 void start_chat(const Router& router, const std::shared_ptr<Engine>& engine,

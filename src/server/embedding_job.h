@@ -22,6 +22,8 @@ struct EmbeddingJob {
   bool truncate = true;
   std::vector<std::string> ignored;
 };
+/// 504 where the exchange has no answer after the time that vectors and scores may take.
+void limit_wait(const Router& router, const std::shared_ptr<Exchange>& exchange);
 void start_embedding(const Router& router, const std::shared_ptr<Exchange>& exchange, EmbeddingJob job,
                      std::function<std::string(const Embeddings&)> print);
 

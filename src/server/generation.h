@@ -24,6 +24,7 @@ struct RowFigures {
   int prompt_tokens = 0;
   int slot = 0;
   uint32_t seed = 0;
+  bool truncated = false;  // the window was full
 };
 
 /// Prints one wire format. Called on the exchange's executor, in order; a row's end() comes once.
@@ -32,6 +33,8 @@ class AnswerWriter {
   virtual ~AnswerWriter() = default;
   /// Every row has its place: a stream opens here.
   virtual void begin() = 0;
+  /// How far the row's prompt is, where the plan asks for it.
+  virtual void progress(size_t, const openai::PromptProgress&) {}
   virtual void scored(size_t row, const std::vector<Draw>& prompt_tokens) = 0;
   /// The figures so far, before a row's text(), where the plan asks for them.
   virtual void timed(size_t, const openai::TimingFigures&) {}
@@ -57,6 +60,7 @@ class Generation : public std::enable_shared_from_this<Generation> {
     std::vector<std::string> stops;
     bool may_force = false;          // keep what forced() needs
     bool timed = false;              // figures with every piece of text
+    bool progress = false;           // how far prompts are
     std::vector<std::string> marks;  // special tokens that appear in the text all the same
     std::unique_ptr<AnswerWriter> writer;
   };
@@ -73,6 +77,8 @@ class Generation : public std::enable_shared_from_this<Generation> {
   void redirect(size_t row, const std::string& text);
   void on_event(size_t row, int epoch, Event event, TimePoint at);
   void on_text(size_t row, TextEvent event);
+  void on_progress(size_t row, const Progress& progress);
+  void take_slot(size_t row, const Timings& timings);
   void end_row(size_t row, TextEnd& end);
   void abort(const std::string& reason);
   void fail_all(const ApiError& error);

@@ -32,6 +32,7 @@ struct HttpRequest {
   std::string route;      // the pattern that matched, for metrics and logs
   Dialect dialect = Dialect::openai;
   bool logged = false;          // somebody else writes this request's log line
+  bool for_metrics = false;     // it came to the listener that serves nothing else
   TimePoint received{};         // the head was there
   std::shared_ptr<void> lease;  // keeps what answers it (a loaded model) until the exchange is gone
 

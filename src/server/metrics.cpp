@@ -6,6 +6,8 @@
 #include <iterator>
 
 #include "base/memory.h"
+#include "server/engine_metrics.h"
+#include "server/metric_text.h"
 
 namespace mlxcel {
 namespace {
@@ -16,15 +18,9 @@ std::vector<double> seconds_bounds() {
   return {0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300, 600};
 }
 
-void head(std::string& out, const std::string& name, const std::string& help, const char* kind) {
-  fmt::format_to(std::back_inserter(out), "# HELP {} {}\n# TYPE {} {}\n", name, help, name, kind);
-}
-
-template <class T>
-void scalar(std::string& out, const std::string& name, const std::string& help, const char* kind, T value) {
-  head(out, name, help, kind);
-  fmt::format_to(std::back_inserter(out), "{} {}\n", name, value);
-}
+using metric_text::head;
+using metric_text::labelled;
+using metric_text::scalar;
 
 }  // namespace
 
@@ -125,69 +121,19 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
       const std::lock_guard lock(scrape_mutex_);
       since = std::exchange(last_, *stats);
     }
-    auto rate = [](uint64_t now, uint64_t before, double seconds) {
-      return seconds > 0 ? static_cast<double>(now - before) / seconds : 0.0;
-    };
-    scalar(out, "llamacpp:prompt_tokens_total", "Prompt tokens processed.", "counter", stats->prompt_tokens);
-    scalar(out, "llamacpp:prompt_tokens_cached_total", "Prompt tokens that a kept prefix spared.", "counter",
-           stats->cache_tokens_reused);
-    scalar(out, "llamacpp:prompt_seconds_total", "Seconds spent on prompts.", "counter",
-           stats->prompt_seconds);
-    scalar(out, "llamacpp:tokens_predicted_total", "Tokens generated.", "counter", stats->generated_tokens);
-    scalar(out, "llamacpp:tokens_predicted_seconds_total", "Seconds spent generating.", "counter",
-           stats->decode_seconds);
-    scalar(out, "llamacpp:n_tokens_max", "Tokens of the longest sequence seen.", "counter", longest.load());
-    scalar(out, "llamacpp:n_decode_total", "Engine steps.", "counter", stats->steps);
-    scalar(out, "llamacpp:prompt_tokens_seconds", "Prompt tokens a second since the last scrape.", "gauge",
-           rate(stats->prompt_tokens, since.prompt_tokens, stats->prompt_seconds - since.prompt_seconds));
-    scalar(
-        out, "llamacpp:predicted_tokens_seconds", "Generated tokens a second since the last scrape.", "gauge",
-        rate(stats->generated_tokens, since.generated_tokens, stats->decode_seconds - since.decode_seconds));
-    scalar(out, "llamacpp:requests_processing", "Requests running.", "gauge", stats->running);
-    scalar(out, "llamacpp:requests_deferred", "Requests waiting.", "gauge", stats->waiting);
-    scalar(out, "llamacpp:n_busy_slots_per_decode", "Tokens generated a step, on average.", "gauge",
-           stats->steps > 0 ? static_cast<double>(stats->generated_tokens) / static_cast<double>(stats->steps)
-                            : 0.0);
-    scalar(out, "mlxcel_batch_rows", "Rows of the last step.", "gauge", stats->step_rows);
-    scalar(out, "mlxcel_slots_busy", "Sequences running.", "gauge", stats->running);
-    scalar(out, "mlxcel_queue_depth", "Requests waiting for a slot.", "gauge", stats->waiting);
-    scalar(out, "mlxcel_batch_mixed_steps_total", "Steps that carried prompts and decodes.", "counter",
-           stats->mixed_steps);
-    scalar(out, "llamacpp:spec_decode_num_draft_tokens_total", "Tokens drafted.", "counter", stats->drafted);
-    scalar(out, "llamacpp:spec_decode_num_accepted_tokens_total", "Drafted tokens that were right.",
-           "counter", stats->accepted);
-    scalar(out, "llamacpp:spec_decode_num_drafts_total", "Drafts.", "counter", stats->draft_rounds);
-    scalar(out, "mlxcel_preemptions_total", "Rows put back in the queue.", "counter", stats->preemptions);
-    scalar(out, "mlxcel_prompt_cache_hits_total", "Prompts that found a kept prefix.", "counter",
-           stats->cache_hits);
-    scalar(out, "mlxcel_prompt_cache_misses_total", "Prompts that found none.", "counter",
-           stats->cache_misses);
-    scalar(out, "mlxcel_prompt_cache_tokens_reused_total", "Prompt tokens not evaluated again.", "counter",
-           stats->cache_tokens_reused);
-    head(out, "mlxcel_prompt_cache_evictions_total", "Kept prefixes that had to go.", "counter");
-    fmt::format_to(std::back_inserter(out), "mlxcel_prompt_cache_evictions_total{{reason=\"capacity\"}} {}\n",
-                   stats->cache_evictions);
-    scalar(out, "mlxcel_prompt_cache_disk_hits_total", "Prefixes read from disk.", "counter",
-           stats->disk_hits);
-    scalar(out, "mlxcel_prompt_cache_disk_misses_total", "Prefixes looked for on disk in vain.", "counter",
-           stats->disk_misses);
-    scalar(out, "mlxcel_prompt_cache_disk_corrupt_total", "Damaged files removed.", "counter",
-           stats->disk_corrupt);
-    scalar(out, "mlxcel_prompt_cache_disk_writes_total", "Prefixes written to disk.", "counter",
-           stats->disk_writes);
-    head(out, "mlxcel_prompt_cache_bytes", "Bytes of kept prefixes.", "gauge");
-    fmt::format_to(std::back_inserter(out), "mlxcel_prompt_cache_bytes{{store=\"memory\"}} {}\n",
-                   stats->cache_bytes);
-    head(out, "mlxcel_kv_pool_blocks", "Pages of the KV pool.", "gauge");
-    fmt::format_to(std::back_inserter(out), "mlxcel_kv_pool_blocks{{state=\"free\"}} {}\n",
-                   stats->pages_free);
-    fmt::format_to(std::back_inserter(out), "mlxcel_kv_pool_blocks{{state=\"used\"}} {}\n",
-                   stats->pages_total - stats->pages_free);
+    print_engine_metrics(out, *stats, since, longest);
   }
   const auto memory = process_memory();
-  head(out, "mlxcel_memory_bytes", "Memory of the process and of the model.", "gauge");
-  fmt::format_to(std::back_inserter(out), "mlxcel_memory_bytes{{kind=\"active\"}} {}\n", memory.resident);
-  fmt::format_to(std::back_inserter(out), "mlxcel_memory_bytes{{kind=\"peak\"}} {}\n", memory.peak);
+  const std::string name = "mlxcel_memory_bytes";
+  head(out, name, "The model's arrays, their peak, what is kept for new ones, the limit; the process.", "gauge");
+  if (stats) {
+    labelled(out, name, "kind", "active", stats->memory_active);
+    labelled(out, name, "kind", "peak", stats->memory_peak);
+    labelled(out, name, "kind", "cache", stats->memory_cache);
+    labelled(out, name, "kind", "limit", stats->memory_limit);
+  }
+  labelled(out, name, "kind", "process", memory.resident);
+  labelled(out, name, "kind", "process_peak", memory.peak);
   requests.print(out, "mlxcel_requests_total", "Answered requests.");
   errors.print(out, "mlxcel_request_errors_total", "Error answers by type.");
   cancelled.print(out, "mlxcel_requests_cancelled_total", "Requests that ended early, by reason.");

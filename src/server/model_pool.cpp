@@ -50,6 +50,8 @@ bool is_front_route(const std::string& route) {
   return kRoutes.contains(route);
 }
 
+bool is_vocabulary_route(const std::string& route) { return route == "/tokenize" || route == "/detokenize"; }
+
 /// What a sleeping model answers without waking.
 bool is_sleepers_route(const std::string& route, const std::string& method) {
   static const std::set<std::string> kRoutes = {
@@ -230,8 +232,9 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   }
   const Router* router = entry->router.get();
   const bool asleep = entry->status == Status::unloaded && entry->slept;
-  // Looking at a model neither wakes it nor keeps it awake.
-  const bool looks = is_sleepers_route(route, request.method) &&
+  // Looking at a model neither wakes it nor keeps it awake; where models leave for others, tokens of one are a
+  // use of it.
+  const bool looks = is_sleepers_route(route, request.method) && (options_.single || !is_vocabulary_route(route)) &&
                      (entry->status == Status::loaded || (asleep && options_.single));
   if (looks || (options_.single && is_front_route(route))) {
     lock.unlock();

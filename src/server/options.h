@@ -40,6 +40,7 @@ struct StoreLimits {
 struct TransportOptions {
   std::string host = "127.0.0.1";  // several: commas between them; ends in .sock: a Unix socket
   int port = 8080;                 // 0: a free one
+  int metrics_port = -1;           // a second listener, for /metrics alone; -1: none
   bool reuse_port = false;
   int threads = -1;                         // -1: automatic
   std::string tls_cert_file, tls_key_file;  // both or neither
@@ -90,9 +91,13 @@ struct ServiceOptions {
   SamplingFlags sampling;
   std::vector<std::string> reverse_prompts;  // server-wide stop strings
   int predict = -1;                          // default output cap
+  int prefill_chunk = 2048;                  // as /props says it
+  int keep = 0;  // where a full window shifts: first tokens that stay; -1: the whole prompt
   int ping_seconds = 30;
   bool metrics = false;
-  bool props = false;     // POST /props
+  bool props = false;          // POST /props
+  std::string slot_save_path;  // folder of saved slots; empty: off
+  bool slots_debug = false;    // GET /slots shows prompts
   bool slots = true;      // GET /slots
   bool settings = false;  // GET and PATCH /v1/settings
   int parallel = 4;
@@ -107,6 +112,10 @@ struct ServiceOptions {
   std::string reasoning_format = "auto";      // none, deepseek, deepseek-legacy, auto
   std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no
   int reasoning_budget = -1;                  // thinking tokens; -1: no limit
+  size_t reasoning_echo_bytes = size_t{16} << 20;  // of thoughts put back into histories; 0: none are
+  std::string grammar, json_schema;  // the form of every answer that no request gives another; one of them
+  std::optional<int> embd_normalize;  // as the request's field; nothing: the model's own
+  double embedding_seconds = 120;     // vectors and scores that take longer: 504
   std::string reasoning_budget_message;       // before the end of a thought that was cut
   bool skip_chat_parsing = false;             // everything goes to the content
   std::string chat_template;                  // text; empty: the model's

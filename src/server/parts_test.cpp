@@ -227,6 +227,34 @@ TEST(Metrics, PrintsPrometheusText) {
   EXPECT_EQ(metrics.print(nullptr, {}).find("llamacpp:"), std::string::npos);
 }
 
+TEST(Metrics, PrintsWhatTheEngineCounts) {
+  Metrics metrics;
+  EngineStats stats;
+  for (const uint64_t tokens : {1, 2, 3, 4096, 5000}) stats.step_tokens.observe(tokens);
+  stats.draft_places.observe(3, 2);
+  stats.draft_places.observe(3, 0);
+  stats.cache_evictions = 6;  // of these:
+  stats.cache_evicted_for_pages = 4;
+  stats.cache_rejected_short = 5;
+  stats.snapshot_hits = 6;
+  stats.memory_active = 7;
+  stats.memory_limit = 8;
+  const auto text = metrics.print(&stats, {});
+  for (const char* line :
+       {"mlxcel_step_tokens_bucket{le=\"1\"} 1\n", "mlxcel_step_tokens_bucket{le=\"4\"} 3\n",
+        "mlxcel_step_tokens_bucket{le=\"4096\"} 4\n", "mlxcel_step_tokens_bucket{le=\"+Inf\"} 5\n",
+        "mlxcel_step_tokens_sum 9102\nmlxcel_step_tokens_count 5\n",
+        "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"0\"} 1\n",
+        "llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position=\"2\"} 0\n",
+        "mlxcel_prompt_cache_evictions_total{reason=\"pages\"} 4\n",
+        "mlxcel_prompt_cache_evictions_total{reason=\"capacity\"} 2\n",
+        "mlxcel_prompt_cache_reject_total{reason=\"too_short\"} 5\n",
+        "mlxcel_prompt_cache_snapshot_hits_total 6\n", "mlxcel_memory_bytes{kind=\"active\"} 7\n",
+        "mlxcel_memory_bytes{kind=\"limit\"} 8\n"})
+    EXPECT_NE(text.find(line), std::string::npos) << line << text;
+  EXPECT_EQ(text.find("position=\"3\""), std::string::npos) << "no place that was never tried";
+}
+
 TEST(Router, AdmitsAndRefuses) {
   ServiceOptions options;
   options.access.keys = {"secret"};

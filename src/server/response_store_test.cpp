@@ -6,6 +6,7 @@
 
 #include <thread>
 
+#include "server/reasoning_echo.h"
 #include "server/slot_board.h"
 
 namespace mlxcel {
@@ -61,16 +62,54 @@ TEST(ResponseStore, ErasingEndsWhatRuns) {
   EXPECT_TRUE(*stop);
 }
 
-TEST(SlotBoard, LowestFreePlaceFirst) {
+TEST(SlotBoard, ARowLeavesOnlyItsOwnPlace) {
   SlotBoard board(2);
-  EXPECT_EQ(board.take({}), 0);
-  EXPECT_EQ(board.take({}), 1);
-  EXPECT_EQ(board.take({}), 1);  // one too many shares the last
-  board.give_back(0);
-  EXPECT_EQ(board.take({}), 0);
-  board.progress(0, 5);
-  EXPECT_EQ(board.all()[0].generated, 5);
-  EXPECT_TRUE(board.all()[0].busy);
+  const uint64_t first = board.take(1, {});
+  EXPECT_TRUE(board.all()[1].busy);
+  EXPECT_FALSE(board.all()[0].busy);
+  board.progress(1, first, 7, 3);
+  EXPECT_EQ(board.all()[1].processed_tokens, 7);
+  EXPECT_EQ(board.all()[1].generated, 3);
+  // The next row is there before the first one's last words are read.
+  const uint64_t second = board.take(1, {});
+  EXPECT_NE(first, second);
+  board.progress(1, first, 9, 9);
+  board.give_back(1, first);
+  EXPECT_TRUE(board.all()[1].busy);
+  EXPECT_EQ(board.all()[1].generated, 0);
+  board.give_back(1, second);
+  EXPECT_FALSE(board.all()[1].busy);
+  EXPECT_THROW(board.take(2, {}), std::out_of_range);
+}
+
+TEST(ReasoningEcho, GivesBackWhatItMay) {
+  ReasoningEcho echo(1000);
+  echo.keep("a", "answer", "thought");
+  EXPECT_EQ(echo.find("a", "answer"), "thought");
+  EXPECT_EQ(echo.find("b", "answer"), "") << "another key's";
+  EXPECT_EQ(echo.find("a", "answer "), "");
+  echo.keep("a", "answer", "second");
+  EXPECT_EQ(echo.find("a", "answer"), "second");
+  const size_t one = echo.bytes();
+  echo.keep("a", "", "thought");
+  echo.keep("a", "other", "");
+  echo.keep("a", "long", std::string(126, 'x'));  // more than an eighth
+  EXPECT_EQ(echo.bytes(), one);
+}
+
+TEST(ReasoningEcho, TheLeastRecentlyUsedGoes) {
+  ReasoningEcho echo(1000);
+  for (char c = 'a'; c <= 'e'; ++c) echo.keep("k", std::string(40, c), std::string(100, c));
+  EXPECT_LE(echo.bytes(), 1000u);
+  EXPECT_EQ(echo.find("k", std::string(40, 'e')), std::string(100, 'e'));
+  const bool first_left = echo.find("k", std::string(40, 'b')) == std::string(100, 'b');
+  ASSERT_TRUE(first_left);  // used now: the next to go is c
+  for (char c = 'f'; c <= 'g'; ++c) echo.keep("k", std::string(40, c), std::string(100, c));
+  EXPECT_EQ(echo.find("k", std::string(40, 'c')), "");
+  EXPECT_EQ(echo.find("k", std::string(40, 'b')), std::string(100, 'b'));
+  ReasoningEcho off(0);
+  off.keep("k", "answer", "t");
+  EXPECT_EQ(off.bytes(), 0u);
 }
 
 }  // namespace

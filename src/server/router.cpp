@@ -89,6 +89,7 @@ std::string Router::allowed_methods(const std::string& path) const {
 std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
   request.id = request_id(request);
   request.received = Clock::now();
+  request.for_metrics = metrics_alone_;
   const std::string allow = allowed_methods(request.path);
   request.route = "other";
   const std::string& prefix = service_.options().api_prefix;
@@ -243,6 +244,8 @@ void add_all_routes(Router& router) {
   add_ollama_model_routes(router);
   add_native_routes(router);
   add_native_completion_routes(router);
+  add_slot_routes(router);
+  add_cache_routes(router);
   add_response_routes(router);
   add_stream_routes(router);
   add_setting_routes(router);

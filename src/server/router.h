@@ -42,6 +42,9 @@ class Router {
   /// X-Request-Id and CORS; counts the request. Every answer passes here once.
   void finish(const HttpRequest& request, HttpResponse& response) const;
 
+  /// This router stands behind a listener for metrics alone (--metrics-port).
+  void serve_metrics_alone() { metrics_alone_ = true; }
+
   /// Method and path of every route, in the order they were added.
   std::vector<std::pair<std::string, std::string>> table() const;
 
@@ -59,6 +62,7 @@ class Router {
   Service& service_;
   Access access_;
   std::vector<Route> routes_;
+  bool metrics_alone_ = false;
 };
 
 /// Every endpoint of the server, mounted whatever the model is.
@@ -66,6 +70,8 @@ void add_all_routes(Router& router);
 void add_health_routes(Router& router);
 void add_model_routes(Router& router);
 void add_metrics_routes(Router& router);
+void add_slot_routes(Router& router);
+void add_cache_routes(Router& router);
 void add_chat_routes(Router& router);
 void add_completion_routes(Router& router);
 void add_embedding_routes(Router& router);

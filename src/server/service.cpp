@@ -33,19 +33,58 @@ std::optional<double> gguf_number(const GgufMetadata& metadata, std::string_view
 }
 
 void add_counters(EngineStats& to, const EngineStats& more) {
-  for (auto field :
-       {&EngineStats::prompt_tokens,   &EngineStats::generated_tokens, &EngineStats::requests,
-        &EngineStats::failed,          &EngineStats::cancelled,        &EngineStats::steps,
-        &EngineStats::mixed_steps,     &EngineStats::preemptions,      &EngineStats::embedded_inputs,
-        &EngineStats::cache_hits,      &EngineStats::cache_misses,     &EngineStats::cache_tokens_reused,
-        &EngineStats::cache_evictions, &EngineStats::disk_hits,        &EngineStats::disk_misses,
-        &EngineStats::disk_corrupt,    &EngineStats::disk_writes,      &EngineStats::drafted,
-        &EngineStats::accepted,        &EngineStats::draft_rounds}) {
+  using E = EngineStats;
+  for (auto field : {&E::prompt_tokens,
+                     &E::generated_tokens,
+                     &E::requests,
+                     &E::failed,
+                     &E::cancelled,
+                     &E::steps,
+                     &E::prefill_steps,
+                     &E::mixed_steps,
+                     &E::preemptions,
+                     &E::shifts,
+                     &E::embedded_inputs,
+                     &E::cache_hits,
+                     &E::cache_misses,
+                     &E::cache_tokens_reused,
+                     &E::cache_evictions,
+                     &E::cache_evicted_for_pages,
+                     &E::cache_superseded,
+                     &E::cache_rejected_short,
+                     &E::cache_rejected_large,
+                     &E::cache_rejected_state,
+                     &E::snapshot_hits,
+                     &E::snapshot_misses,
+                     &E::snapshot_tokens_reused,
+                     &E::snapshot_evictions,
+                     &E::snapshot_superseded,
+                     &E::disk_hits,
+                     &E::disk_misses,
+                     &E::disk_corrupt,
+                     &E::disk_writes,
+                     &E::drafted,
+                     &E::accepted,
+                     &E::draft_rounds}) {
     to.*field += more.*field;
+  }
+  for (size_t i = 0; i < to.step_tokens.steps.size(); ++i)
+    to.step_tokens.steps[i] += more.step_tokens.steps[i];
+  to.step_tokens.tokens += more.step_tokens.tokens;
+  for (size_t i = 0; i < DraftPlaces::kMost; ++i) {
+    to.draft_places.tested[i] += more.draft_places.tested[i];
+    to.draft_places.accepted[i] += more.draft_places.accepted[i];
   }
   for (auto field :
        {&EngineStats::prompt_seconds, &EngineStats::decode_seconds, &EngineStats::kernel_seconds})
     to.*field += more.*field;
+}
+
+/// Whether the first numbers of a model's vectors are vectors too (Matryoshka).
+bool may_be_shortened(const Engine& engine) {
+  const Config& config = engine.checkpoint().config;
+  return config.has("matryoshka_dimensions") ||
+         (config.has("is_matryoshka") && config.get("is_matryoshka", false));
 }
 
 }  // namespace
@@ -70,6 +109,7 @@ Service::Service(ServiceOptions options, Service* front)
       slots_(options_.parallel),
       responses_(options_.responses),
       conversations_(options_.conversations),
+      thoughts_(options_.reasoning_echo_bytes),
       settings_(options_) {
   metrics_.start_unix = unix_seconds();
   if (!front_ && !options_.otlp_endpoint.empty())
@@ -115,7 +155,8 @@ void Service::suspend(bool asleep) {
   if (until_now) {
     until_now->running = until_now->waiting = until_now->step_rows = 0;
     until_now->pages_free = until_now->pages_total = until_now->cache_entries = 0;
-    until_now->cache_bytes = until_now->memory_bytes = 0;
+    until_now->cache_bytes = until_now->snapshot_bytes = until_now->memory_bytes = 0;
+    until_now->memory_active = until_now->memory_cache = 0;
   }
   std::shared_ptr<Engine> last;
   {
@@ -166,9 +207,21 @@ void Service::read_checkpoint_defaults(const Engine& engine) {
   if (const auto k = in_range("top_k", number("top_k", "general.sampling.top_k"), 0, 1e9)) {
     checkpoint_.top_k = static_cast<int>(*k);
   }
-  const Config& config = checkpoint.config;
-  matryoshka_ = config.has("matryoshka_dimensions") ||
-                (config.has("is_matryoshka") && config.get("is_matryoshka", false));
+  if (!side_embedder_) matryoshka_ = may_be_shortened(engine);
+}
+
+void Service::set_sides(Side embedder, Side reranker) {
+  if (embedder) matryoshka_ = may_be_shortened(*embedder.engine);
+  side_embedder_ = std::move(embedder);
+  side_reranker_ = std::move(reranker);
+}
+
+bool Service::can_truncate_vectors() const {
+  return root().side_embedder_ ? root().matryoshka_ : matryoshka_;
+}
+
+bool Service::embeds_as(const std::string& model) const {
+  return root().side_embedder_ ? model == root().side_embedder_.id : serves(model);
 }
 
 void Service::release() {
@@ -176,6 +229,7 @@ void Service::release() {
   {
     const std::lock_guard lock(mutex_);
     last.swap(engine_);
+    side_embedder_ = side_reranker_ = {};
   }
   state_ = State::stopped;
 }
@@ -185,10 +239,12 @@ std::shared_ptr<Engine> Service::engine() const {
   return engine_;
 }
 
-std::shared_ptr<Engine> Service::require() const {
+void Service::require_open(bool asleep_too) const {
   switch (state()) {
-    case State::loading:
     case State::sleeping:
+      if (asleep_too) break;
+      [[fallthrough]];
+    case State::loading:
       refuse(503, "unavailable_error", "Loading model");
     case State::draining:
       refuse(503, "unavailable_error", "the server is shutting down");
@@ -197,6 +253,10 @@ std::shared_ptr<Engine> Service::require() const {
     case State::ready:
       break;
   }
+}
+
+std::shared_ptr<Engine> Service::require() const {
+  require_open(false);
   auto out = engine();
   if (!out || out->failure()) refuse(503, "unavailable_error", "Engine stopped");
   return out;
@@ -212,17 +272,26 @@ std::shared_ptr<Engine> Service::generator() const {
 }
 
 std::shared_ptr<Engine> Service::embedder() const {
+  if (const Side& side = root().side_embedder_) {
+    root().require_open(true);
+    return side.engine;
+  }
   auto out = require();
   if (!out->info().encoder || reranks(*out)) {
-    refuse(501, "not_implemented", "{} is not an embedding model; serve one with -m", options_.model_id);
+    refuse(501, "not_implemented", "{} is not an embedding model; serve one with -m or --embedding-model",
+           options_.model_id);
   }
   return out;
 }
 
 std::shared_ptr<Engine> Service::reranker() const {
+  if (const Side& side = root().side_reranker_) {
+    root().require_open(true);
+    return side.engine;
+  }
   auto out = require();
   if (!reranks(*out)) {
-    refuse(501, "not_implemented", "{} is not a reranking model; serve one with -m, or --reranking",
+    refuse(501, "not_implemented", "{} is not a reranking model; serve one with -m or --reranker-model",
            options_.model_id);
   }
   return out;
@@ -267,6 +336,13 @@ SamplingParams Service::sampling(const openai::SamplingFields& fields) const {
   out.dry_penalty_last_n =
       plain(fields.dry_penalty_last_n, flags.dry_penalty_last_n, usual.dry_penalty_last_n);
   out.dry_breakers = plain(fields.dry_breakers, flags.dry_breakers, usual.dry_breakers);
+  for (const auto& ids : fields.dry_breaker_ids) {
+    const Vocabulary words = vocabulary();
+    if (*std::max_element(ids.begin(), ids.end()) >= words.size)
+      fail_param("dry_sequence_breakers", "dry_sequence_breakers: expected token ids from 0 to {}",
+                 words.size - 1);
+    out.dry_breakers.push_back(words.tokenizer->decode(ids, /*skip_special=*/false));
+  }
   out.dynatemp_range = plain(fields.dynatemp_range, flags.dynatemp_range, usual.dynatemp_range);
   out.dynatemp_exponent = plain(fields.dynatemp_exponent, flags.dynatemp_exponent, usual.dynatemp_exponent);
   out.mirostat = plain(fields.mirostat, flags.mirostat, usual.mirostat);
@@ -335,6 +411,22 @@ openai::ModelEntry Service::entry() const {
   out.created = metrics_.start_unix;
   out.aliases = options_.aliases;
   out.tags = options_.tags;
+  return out;
+}
+
+std::vector<openai::ModelEntry> Service::side_entries() const {
+  std::vector<openai::ModelEntry> out;
+  if (side_embedder_) out.push_back(describe_side(side_embedder_, "embedding"));
+  if (side_reranker_) out.push_back(describe_side(side_reranker_, "rerank"));
+  return out;
+}
+
+openai::ModelEntry Service::describe_side(const Side& side, const char* capability) const {
+  openai::ModelEntry out = describe(*side.engine);
+  out.id = side.id;
+  out.aliases.clear();
+  out.tags.clear();
+  out.capabilities = {capability};
   return out;
 }
 

@@ -18,6 +18,7 @@
 #include "server/downloads.h"
 #include "server/metrics.h"
 #include "server/options.h"
+#include "server/reasoning_echo.h"
 #include "server/response_store.h"
 #include "server/settings.h"
 #include "server/slot_board.h"
@@ -55,6 +56,15 @@ class Service {
   ModelPool* home() const { return front_ ? front_->pool() : nullptr; }
   void set_pool(ModelPool* pool) { pool_ = pool; }
 
+  /// Models beside the first, for vectors and for scores; either may be null. Before requests come.
+  struct Side {
+    std::string id;  // what requests and answers call it
+    std::shared_ptr<Engine> engine;
+    explicit operator bool() const { return engine != nullptr; }
+  };
+  void set_sides(Side embedder, Side reranker);
+  std::vector<openai::ModelEntry> side_entries() const;
+
   /// Null until ready().
   std::shared_ptr<Engine> engine() const;
   /// Throws Refusal 503 while loading or draining; 501 where `encoder` is not what the model is.
@@ -62,6 +72,10 @@ class Service {
   std::shared_ptr<Engine> generator() const;
   std::shared_ptr<Engine> embedder() const;
   std::shared_ptr<Engine> reranker() const;
+  /// What vectors and scores come from, by name: the side model's, else the served one's.
+  const std::string& embedder_id() const { return name_of(root().side_embedder_); }
+  const std::string& reranker_id() const { return name_of(root().side_reranker_); }
+  bool embeds_as(const std::string& model) const;
   /// Also while the model sleeps; 503 before it has been there.
   struct Vocabulary {
     std::shared_ptr<const Tokenizer> tokenizer;
@@ -78,7 +92,7 @@ class Service {
   openai::Identity identity(const char* prefix) const;
   openai::ModelEntry entry() const;
   bool serves(const std::string& model) const;
-  bool can_truncate_vectors() const { return matryoshka_; }
+  bool can_truncate_vectors() const;
 
   const ServiceOptions& options() const { return options_; }
   Settings& settings() { return settings_; }
@@ -93,6 +107,7 @@ class Service {
   SlotBoard& slots() { return slots_; }
   ResponseStore& responses() { return front_ ? front_->responses() : responses_; }
   ResponseStore& conversations() { return front_ ? front_->conversations() : conversations_; }
+  ReasoningEcho& thoughts() { return front_ ? front_->thoughts() : thoughts_; }
   StreamLogs& streams() { return front_ ? front_->streams() : streams_; }
   /// A flag that ends the thought of the answer with this id, for its key alone; it lives as long as the
   /// answer.
@@ -100,10 +115,14 @@ class Service {
   bool end_thought(const std::string& id, const std::string& key);
 
  private:
+  const Service& root() const { return front_ ? *front_ : *this; }
+  const std::string& name_of(const Side& side) const { return side ? side.id : options_.model_id; }
+  void require_open(bool asleep_too) const;
   std::shared_ptr<Engine> require() const;
   void read_checkpoint_defaults(const Engine& engine);
   bool reranks(const Engine& engine) const;
   openai::ModelEntry describe(const Engine& engine) const;
+  openai::ModelEntry describe_side(const Side& side, const char* capability) const;
 
   const ServiceOptions options_;
   Service* const front_;
@@ -121,6 +140,8 @@ class Service {
   SlotBoard slots_;
   ResponseStore responses_, conversations_;
   StreamLogs streams_;
+  ReasoningEcho thoughts_;
+  Side side_embedder_, side_reranker_;
   Downloads downloads_;
   Settings settings_;
   std::unique_ptr<Traces> traces_;

@@ -1,8 +1,8 @@
-// Which requests run, as llama-server's slots: a row takes the lowest free place with its first progress and
-// gives it back when it ends. Places are numbers for clients to look at; prefixes live in one pool, not in
-// slots. Owner: the service. Thread: any.
+// Which requests run, as llama-server's slots, for clients to look at: a row stands under the engine's number
+// from its first progress to its end. Owner: the service. Thread: any.
 #pragma once
 
+#include <algorithm>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -15,40 +15,42 @@ namespace mlxcel {
 struct SlotState {
   bool busy = false;
   uint64_t task = 0;
-  int prompt_tokens = 0, cached_tokens = 0, generated = 0, max_tokens = -1;
+  int prompt_tokens = 0, cached_tokens = 0, processed_tokens = 0, generated = 0, max_tokens = -1;
   SamplingParams params;
+  std::string prompt = {};  // its text, where it may be shown
 };
 
 class SlotBoard {
  public:
-  explicit SlotBoard(int count) : slots_(static_cast<size_t>(count > 0 ? count : 1)) {}
+  explicit SlotBoard(int count) : slots_(static_cast<size_t>(std::max(count, 1))) {}
 
-  /// A place's number. More rows than places share the last one (an engine may overlap by a step).
-  int take(SlotState state) {
+  /// The row's number for progress() and give_back(). A row that was there before has ended, though its last
+  /// words may still be on their way.
+  uint64_t take(int place, SlotState state) {
     const std::lock_guard lock(mutex_);
     state.busy = true;
     state.task = ++tasks_;
-    size_t place = slots_.size() - 1;
-    for (size_t i = 0; i < slots_.size(); ++i) {
-      if (slots_[i].busy) continue;
-      place = i;
-      break;
-    }
-    slots_[place] = std::move(state);
-    return static_cast<int>(place);
+    slots_.at(static_cast<size_t>(place)) = std::move(state);
+    return tasks_;
   }
-  void progress(int place, int generated) {
+  /// So many of the prompt's tokens are evaluated, so many were generated.
+  void progress(int place, uint64_t task, int processed, int generated) {
     const std::lock_guard lock(mutex_);
-    slots_.at(static_cast<size_t>(place)).generated = generated;
+    SlotState& slot = slots_.at(static_cast<size_t>(place));
+    if (slot.task != task) return;
+    slot.processed_tokens = processed;
+    slot.generated = generated;
   }
-  void give_back(int place) {
+  void give_back(int place, uint64_t task) {
     const std::lock_guard lock(mutex_);
-    slots_.at(static_cast<size_t>(place)).busy = false;
+    SlotState& slot = slots_.at(static_cast<size_t>(place));
+    if (slot.task == task) slot.busy = false;
   }
   std::vector<SlotState> all() const {
     const std::lock_guard lock(mutex_);
     return slots_;
   }
+  int count() const { return static_cast<int>(slots_.size()); }
 
  private:
   mutable std::mutex mutex_;

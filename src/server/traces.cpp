@@ -8,8 +8,10 @@
 #include <boost/asio/io_context.hpp>
 #include <boost/asio/ip/tcp.hpp>
 #include <boost/asio/read.hpp>
+#include <boost/asio/ssl.hpp>
 #include <boost/asio/write.hpp>
 #include <chrono>
+#include <cstdlib>
 #include <random>
 
 #include "api/json_writer.h"
@@ -105,10 +107,11 @@ std::string print_spans(const std::deque<Span>& spans, const std::string& servic
 
 Traces::Traces(const std::string& endpoint, std::string service_name)
     : service_name_(std::move(service_name)) {
-  static constexpr std::string_view kScheme = "http://";
-  if (!endpoint.starts_with(kScheme))
-    fail_param("--otlp-endpoint", "--otlp-endpoint {}: expected http://host[:port][/path]", endpoint);
-  const std::string rest = endpoint.substr(kScheme.size());
+  static constexpr std::string_view kPlain = "http://", kTls = "https://";
+  tls_ = endpoint.starts_with(kTls);
+  if (!tls_ && !endpoint.starts_with(kPlain))
+    fail_param("--otlp-endpoint", "--otlp-endpoint {}: expected http[s]://host[:port][/path]", endpoint);
+  const std::string rest = endpoint.substr(tls_ ? kTls.size() : kPlain.size());
   const size_t slash = std::min(rest.find('/'), rest.size());
   const std::string authority = rest.substr(0, slash);
   path_ = rest.substr(slash);
@@ -120,7 +123,7 @@ Traces::Traces(const std::string& endpoint, std::string service_name)
   if (host_.starts_with('[') && host_.ends_with(']')) host_ = host_.substr(1, host_.size() - 2);
   const bool digits = !port_.empty() && port_.find_first_not_of("0123456789") == std::string::npos;
   if (host_.empty() || !digits || endpoint.find_first_of(" \r\n@") != std::string::npos)
-    fail_param("--otlp-endpoint", "--otlp-endpoint {}: expected http://host[:port][/path]", endpoint);
+    fail_param("--otlp-endpoint", "--otlp-endpoint {}: expected http[s]://host[:port][/path]", endpoint);
   thread_ = std::thread([this] { run(); });
 }
 
@@ -169,35 +172,66 @@ void Traces::run() {
   }
 }
 
+namespace {
+
+/// The authorities that a collector's certificate may come from.
+void trust(boost::asio::ssl::context& context) {
+  boost::system::error_code ignored;
+  context.set_default_verify_paths(ignored);
+  if (const char* more = std::getenv("MLXCEL_EXTRA_CA_CERTS"); more && *more)
+    context.load_verify_file(more, ignored);
+}
+
+/// One request and the first line of its answer over a stream that is connected.
+struct Post {
+  std::string head;
+  const std::string& body;
+  std::string answer = std::string(32, '\0');
+  bool good = false;
+
+  template <class Stream>
+  void over(Stream& stream) {
+    namespace asio = boost::asio;
+    const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
+    asio::async_write(stream, parts, [this, &stream](auto broken, size_t) {
+      if (broken) return;
+      asio::async_read(stream, asio::buffer(answer), asio::transfer_at_least(12),
+                       [this](auto, size_t count) {
+                         good = count >= 12 && answer.starts_with("HTTP/1.") && answer.substr(8, 2) == " 2";
+                       });
+    });
+  }
+};
+
+}  // namespace
+
 bool Traces::post(const std::string& body) const {
   namespace asio = boost::asio;
   using asio::ip::tcp;
   asio::io_context io;
-  tcp::socket socket(io);
+  asio::ssl::context context(asio::ssl::context::tls_client);
+  if (tls_) trust(context);
+  asio::ssl::stream<tcp::socket> stream(io, context);
   tcp::resolver resolver(io);
-  const std::string head = fmt::format(
-      "POST {} HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n"
-      "Connection: close\r\n\r\n",
-      path_, host_, port_, body.size());
-  std::string answer(32, '\0');
-  bool good = false;
+  Post post{.head = fmt::format("POST {} HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: application/json\r\n"
+                                "Content-Length: {}\r\nConnection: close\r\n\r\n",
+                                path_, host_, port_, body.size()),
+            .body = body};
   resolver.async_resolve(host_, port_, [&](auto error, const auto& found) {
     if (error) return;
-    asio::async_connect(socket, found, [&](auto failed, const tcp::endpoint&) {
+    asio::async_connect(stream.next_layer(), found, [&](auto failed, const tcp::endpoint&) {
       if (failed) return;
-      const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
-      asio::async_write(socket, parts, [&](auto broken, size_t) {
-        if (broken) return;
-        asio::async_read(socket, asio::buffer(answer), asio::transfer_at_least(12),
-                         [&](auto ended, size_t count) {
-                           good = (!ended || ended == asio::error::eof) && count >= 12 &&
-                                  answer.starts_with("HTTP/1.") && answer.substr(8, 2) == " 2";
-                         });
+      if (!tls_) return post.over(stream.next_layer());
+      stream.set_verify_mode(asio::ssl::verify_peer);
+      stream.set_verify_callback(asio::ssl::host_name_verification(host_));
+      SSL_set_tlsext_host_name(stream.native_handle(), host_.c_str());
+      stream.async_handshake(asio::ssl::stream_base::client, [&](auto refused) {
+        if (!refused) post.over(stream);
       });
     });
   });
   io.run_for(kPatience);
-  return good;
+  return post.good;
 }
 
 }  // namespace mlxcel

@@ -31,7 +31,8 @@ struct Span {
 
 class Traces {
  public:
-  /// `endpoint`: http://host[:port][/path]; "/v1/traces" is added where it has no path.
+  /// `endpoint`: http://host[:port][/path], or https:// with a certificate that the system's authorities, or
+  /// those of MLXCEL_EXTRA_CA_CERTS, vouch for; "/v1/traces" is added where it has no path.
   Traces(const std::string& endpoint, std::string service_name);
   ~Traces();  // sends what is left, for at most two seconds
   Traces(const Traces&) = delete;
@@ -44,6 +45,7 @@ class Traces {
   void run();
   bool post(const std::string& body) const;
 
+  bool tls_ = false;
   std::string host_, port_, path_;
   const std::string service_name_;
   std::mutex mutex_;

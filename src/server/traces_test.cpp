@@ -55,7 +55,7 @@ TEST(Traces, SpansAreOtlpJson) {
 
 TEST(Traces, AddressesAreChecked) {
   for (const char* bad :
-       {"", "https://x", "http://", "http://:80", "http://a:b", "http://user@host", "ftp://x"})
+       {"", "https://", "http://", "http://:80", "http://a:b", "http://user@host", "ftp://x"})
     EXPECT_THROW(Traces(bad, "mlxcel"), Error) << bad;
 }
 

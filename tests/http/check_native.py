@@ -102,3 +102,84 @@ def check_what_is_not_served_says_why(context):
                                        ("POST", "/embedding", {"content": "a"}, 501), ("GET", "/v1/nothing", None, 404)):
         found = server.request(method, path, body)
         assert found.status == status and found.json()["error"]["message"], f"{path}: {found.status} {found.body[:200]}"
+
+
+def check_infill_with_marks_of_its_own(context):
+    """Where the vocabulary has fill-in-the-middle tokens they frame prefix, suffix and gap; --spm-infill turns them round."""
+    import json
+    import subprocess
+    from harness import Server
+    marks = ["<|fim_prefix|>", "<|fim_suffix|>", "<|fim_middle|>"]
+    folder, script = context.folder / "fim", context.folder / "fim.json"
+    script.write_text(json.dumps({"special": ["<|end|>", *marks], "eos": ["<|end|>"], "bos": "", "window": 512,
+                                  "scripts": [["<|fim_middle|>", "return", " 42"], ["[[s]]", "suffix", " last"]], "added": ["[[s]]"], "chat_template": ""}))
+    subprocess.run([context.maker, folder, script], check=True, capture_output=True)
+    body = {"input_prefix": "def f():\n    ", "input_suffix": "\nprint(f())[[s]]", "temperature": 0, "n_predict": 8}
+    with Server(context.binary, folder) as server:
+        found = server.post("/infill", body).json()
+        assert found["content"] == "return 42" and found["stop_type"] == "eos", found
+        assert found["prompt"] == marks[0] + body["input_prefix"] + marks[1] + body["input_suffix"] + marks[2], found["prompt"]
+        more = server.post("/infill", {**body, "prompt": "x = ", "input_extra": [{"filename": "a.py", "text": "import b"}]}).json()["prompt"]
+        assert more.startswith(marks[0] + "# a.py\nimport b\n" + body["input_prefix"] + "x = " + marks[1]), more
+        streamed = server.post("/infill", {**body, "stream": True}).events()
+        assert "".join(e["content"] for e in streamed) == "return 42"
+        suffix = server.post("/v1/completions", {"prompt": body["input_prefix"], "suffix": body["input_suffix"], "max_tokens": 8, "temperature": 0}).json()
+        assert suffix["choices"][0]["text"] == "return 42", suffix
+        for field in ("input_prefix", "input_suffix"):
+            found = server.post("/infill", {**body, field: "a<|fim_suffix|>b"})
+            assert found.status == 400 and "<|fim_suffix|>" in found.json()["error"]["message"], found.body
+    with Server(context.binary, folder, "--spm-infill") as server:
+        prompt = server.post("/infill", body).json()["prompt"]
+        assert prompt == marks[1] + body["input_suffix"] + marks[0] + body["input_prefix"] + marks[2], prompt
+    found = context.scripted.post("/v1/completions", {"prompt": "a", "suffix": "b"})
+    assert found.status == 400 and found.json()["error"]["param"] == "suffix", found.body
+
+
+def check_lazy_grammars(context):
+    """The answer is free until the trigger has been written; then the grammar holds, the trigger being its beginning."""
+    body = {"prompt": "x[[count]]", "temperature": 0, "n_predict": 24, "grammar": 'root ::= " three" "!" "?"', "grammar_lazy": True}
+    found = context.scripted.post("/completion", {**body, "grammar_triggers": [{"type": 1, "value": " three"}]}).json()
+    assert found["content"] == " one two three!?" and found["generation_settings"]["grammar_lazy"] is True, found["content"]
+    token = context.token_ids()[" three"]
+    found = context.scripted.post("/completion", {**body, "grammar_triggers": [{"type": 0, "token": token}]}).json()
+    assert found["content"] == " one two three!?", found["content"]
+    early = context.scripted.post("/completion", {**body, "n_predict": 2, "grammar_triggers": [{"type": 1, "value": " three"}]}).json()
+    assert early["content"] == " one two" and early["stop_type"] == "limit", early["content"]
+    never = context.scripted.post("/completion", {**body, "grammar_triggers": [{"type": 1, "value": "nowhere"}]})
+    assert never.status == 400 and never.json()["error"]["param"] == "grammar_triggers", "the grammar does not begin with it"
+    for wrong, param in (([], "grammar_triggers"), ([{"type": 2, "value": "a+"}], "grammar_triggers[0].type"), ([{"type": 1, "value": ""}], "grammar_triggers[0].value"),
+                         ([{"type": 0, "token": 10 ** 9}], "grammar_triggers[0].token"), ([5], "grammar_triggers[0]")):
+        refused = context.scripted.post("/completion", {**body, "grammar_triggers": wrong})
+        assert refused.status == 400 and refused.json()["error"]["param"] == param, (wrong, refused.body)
+    shown = context.scripted.post("/completion", {"prompt": "x[[eos2]]", "temperature": 0, "ignore_eos": True, "n_predict": 2, "preserved_tokens": ["<|stop|>"]}).json()
+    assert shown["content"].startswith("bye"), shown["content"]
+
+
+def check_answers_end_with_a_line_that_is_indented_less(context):
+    from check_tools import own_model
+    with own_model(context, "indent", "{{ messages[0]['content'] }}", "if x:\n    one\n\n        two\n  three\n    four") as server:
+        body = {"prompt": "x[[go]]", "temperature": 0, "n_predict": 100}
+        assert server.post("/completion", body).json()["content"].endswith("four")
+        for stream in (False, True):
+            found = server.post("/completion", {**body, "n_indent": 4, "stream": stream})
+            text = "".join(e["content"] for e in found.events()) if stream else found.json()["content"]
+            assert "two\n  t" in text and "four" not in text, text
+
+
+def check_props_name_what_is_in_force(context):
+    props = context.scripted.get("/props").json()
+    assert props["kv_bits"] == 32 and props["prefill_chunk_size"] == 2048 and props["max_token_gap"] == 100 and props["step_token_budget"] >= 16, props
+    assert props["speculative"] is None and props["endpoint_slots"] is True and props["endpoint_slot_save"] is False and props["device"], props
+    with context.start("--kv-cache-mode", "int8", "--draft-kind", "prompt-lookup", "--prefill-chunk-size", "64", "--max-token-gap", "50", "--step-token-budget", "33") as server:
+        props = server.get("/props").json()
+        assert props["kv_bits"] == 8 and props["prefill_chunk_size"] == 64 and props["max_token_gap"] == 50 and props["step_token_budget"] == 33, props
+        assert props["speculative"]["kind"] == "prompt-lookup", props["speculative"]
+
+
+def check_breakers_of_repeats_as_tokens(context):
+    ids = context.token_ids()
+    used = context.scripted.post("/completion", {"prompt": "x[[count]]", "temperature": 0, "n_predict": 1, "dry_multiplier": 1, "dry_sequence_breakers": ["a", [ids[" one"], ord("b")]]}).json()
+    assert used["generation_settings"]["dry_sequence_breakers"] == ["a", " oneb"], used["generation_settings"]["dry_sequence_breakers"]
+    for wrong in ([[10 ** 6]], [[-1]], [[]], [""], [5], ["a", ["b"]]):
+        found = context.scripted.chat("[[count]]", dry_sequence_breakers=wrong)
+        assert found.status == 400 and found.json()["error"]["param"].startswith("dry_sequence_breakers"), (wrong, found.body)

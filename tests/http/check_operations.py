@@ -126,3 +126,137 @@ def check_several_addresses(context):
         with socket.create_connection(("::1", server.port)) as sock:
             sock.sendall(b"GET /health HTTP/1.1\r\nHost: [::1]\r\nConnection: close\r\n\r\n")
             assert sock.recv(4096).startswith(b"HTTP/1.1 200")
+
+
+def check_metrics_on_a_port_of_their_own(context):
+    import re
+    import urllib.error
+    import urllib.request
+    with context.start("--metrics-port", "0") as server:
+        port = re.search(r"metrics on http://127\.0\.0\.1:(\d+)/metrics", server.output())[1]
+        assert server.chat("[[count]]").status == 200
+        found = urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics")
+        text = found.read().decode()
+        assert found.headers["Process-Start-Time-Unix"].isdigit() and "llamacpp:tokens_predicted_total 10" in text, text
+        assert server.get("/metrics").status == 501, "the first port serves them only with --metrics"
+        for path in ("/health", "/v1/models", "/slots"):
+            try:
+                urllib.request.urlopen(f"http://127.0.0.1:{port}{path}")
+                raise AssertionError(path)
+            except urllib.error.HTTPError as error:
+                assert error.code == 404, path
+        assert server.stop() == 0
+    for flags, word in ((("--metrics-port", "70000"), "--metrics-port"), (("--port", "5001", "--metrics-port", "5001"), "--metrics-port"),
+                        (("--host", "/tmp/no.sock", "--metrics-port", "5001"), "--metrics-port")):
+        found = run_server(context, "-m", context.scripted_folder(), *flags)
+        assert found.returncode == 2 and word in found.stderr, found.stderr
+
+
+def check_what_the_metrics_tell(context):
+    with context.start("--metrics", "--parallel", "2") as server:
+        prompt = "a prompt of more than one page of thirty-two tokens, so that it is kept " + "[[count]]"
+        for _ in range(2):
+            server.post("/completion", {"prompt": prompt, "temperature": 0})
+        server.post("/completion", {"prompt": "x[[space]]"})
+        text = server.get("/metrics").body.decode()
+        metric = server.metric
+        steps = metric("llamacpp:n_decode_total")
+        assert metric("mlxcel_step_tokens_count") == steps and metric('mlxcel_step_tokens_bucket{le="+Inf"}') == steps, text
+        assert metric("mlxcel_step_tokens_sum") >= metric("llamacpp:prompt_tokens_total")
+        buckets = [metric('mlxcel_step_tokens_bucket{le="%d"}' % (1 << i)) for i in range(13)]
+        assert buckets == sorted(buckets) and buckets[0] > 0
+        assert metric("mlxcel_batch_prefill_grants_total") >= 3 and metric("mlxcel_prompt_cache_hits_total") >= 1
+        assert metric('mlxcel_prompt_cache_reject_total{reason="too_short"}') >= 1, text
+        for name in ('mlxcel_prompt_cache_evictions_total{reason="capacity"}', "mlxcel_prompt_cache_snapshot_hits_total",
+                     'mlxcel_prompt_cache_snapshot_evictions_total{reason="capacity"}', 'mlxcel_prompt_cache_bytes{store="snapshot"}',
+                     'mlxcel_memory_bytes{kind="active"}', 'mlxcel_memory_bytes{kind="cache"}', 'mlxcel_memory_bytes{kind="limit"}',
+                     'mlxcel_memory_bytes{kind="process"}', 'llamacpp:spec_decode_num_accepted_tokens_per_pos_total{position="0"}',
+                     "mlxcel_context_shifts_total", "mlxcel_step_token_budget"):
+            assert metric(name) is not None, f"no {name} in {text}"
+        # Every family is described once, and its values follow its description.
+        families = [line.split()[2] for line in text.splitlines() if line.startswith("# TYPE ")]
+        assert len(families) == len(set(families))
+        family = ""
+        for line in text.splitlines():
+            if line.startswith("# "):
+                family = line.split()[2]
+            else:
+                assert line.startswith(family), (family, line)
+
+
+def check_spans_to_a_collector_behind_tls(context):
+    import http.server
+    import ssl
+    import threading
+    from harness import self_signed
+    folder = pathlib.Path(tempfile.mkdtemp())
+    made = self_signed(folder)
+    if not made:
+        return
+    seen = []
+
+    class Collector(http.server.BaseHTTPRequestHandler):
+        def do_POST(self):
+            seen.append((self.path, json.loads(self.rfile.read(int(self.headers["Content-Length"])))))
+            self.send_response(200)
+            self.end_headers()
+
+        def log_message(self, *args):
+            pass
+
+    listener = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Collector)
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(made[0], made[1])
+    listener.socket = tls.wrap_socket(listener.socket, server_side=True)
+    threading.Thread(target=listener.serve_forever, daemon=True).start()
+    endpoint = f"https://localhost:{listener.server_port}"
+    try:
+        with context.start("--otlp-endpoint", endpoint, env={"MLXCEL_EXTRA_CA_CERTS": str(made[0])}) as server:
+            assert server.chat("[[space]]").status == 200
+            assert until(lambda: seen, 10), server.output()[-500:]
+            spans = seen[0][1]["resourceSpans"][0]["scopeSpans"][0]["spans"]
+            assert seen[0][0] == "/v1/traces" and any(s["name"] == f"POST {CHAT}" for s in spans), seen
+        seen.clear()
+        with context.start("--otlp-endpoint", endpoint) as server:  # nobody vouches for it
+            assert server.chat("[[space]]").status == 200
+            assert until(lambda: "traces: the collector" in server.output(), 10), server.output()[-500:]
+            assert not seen
+    finally:
+        listener.shutdown()
+
+
+def check_a_form_of_every_answer(context):
+    colour = json.dumps({"enum": ["red", "green"]})
+    with context.start("--json-schema", colour) as server:
+        assert json.loads(server.chat("[[count]]").json()["choices"][0]["message"]["content"]) in ("red", "green")
+        assert json.loads(server.post("/completion", {"prompt": "x[[count]]", "temperature": 0}).json()["content"]) in ("red", "green")
+        own = server.chat("[[count]]", grammar='root ::= "alpha"').json()["choices"][0]["message"]["content"]
+        free = server.chat("[[count]]", response_format={"type": "text"}).json()["choices"][0]["message"]["content"]
+        assert own == "alpha" and free.endswith(" ten"), (own, free)
+    with context.start("--grammar", 'root ::= "alpha" | "beta"') as server:
+        assert server.post("/v1/completions", {"prompt": "x[[count]]", "temperature": 0}).json()["choices"][0]["text"] in ("alpha", "beta")
+    for flags in (("--grammar", "root ::= missing"), ("--json-schema", "{"), ("--json-schema", '{"$ref": "#/none"}'), ("--grammar-file", "/none"),
+                  ("--grammar", 'root ::= "a"', "--json-schema", "{}")):
+        found = run_server(context, "-m", context.scripted_folder(), "--port", "0", *flags)
+        assert found.returncode == 2 and flags[0] in found.stderr, (flags, found.stderr)
+
+
+def check_thoughts_return_to_histories(context):
+    template = ("{% for m in messages %}{{ '<|' + m['role'] + '|>' }}{% if m.reasoning_content %}{{ '<think>' + m.reasoning_content + '</think>' }}"
+                "{% endif %}{{ m['content'] }}{% endfor %}")
+    turns = [{"role": "user", "content": "[[think]]"}, {"role": "assistant", "content": "Yes."}, {"role": "user", "content": "x"}]
+    shown = "<|user|>[[think]]<|assistant|><think>because of that</think>Yes.<|user|>x"
+    keys = {"a": {"Authorization": "Bearer key-a"}, "b": {"Authorization": "Bearer key-b"}}
+    with context.start("--chat-template", template, "--api-key", "key-a,key-b") as server:
+        ask = lambda who, more={}: server.post("/apply-template", {"messages": turns, **more}, headers=keys[who]).json()["prompt"]  # noqa: E731
+        assert "because" not in ask("a")
+        found = server.post(CHAT, {"messages": turns[:1], "temperature": 0}, headers=keys["a"]).json()["choices"][0]["message"]
+        assert found["reasoning_content"] == "because of that" and found["content"] == "Yes.", found
+        assert ask("a") == shown, ask("a")
+        assert "because" not in ask("b"), "another key's thoughts"
+        turns[1]["content"] = "No."
+        assert "because" not in ask("a")
+    turns[1]["content"] = "Yes."
+    with context.start("--chat-template", template, env={"MLXCEL_REASONING_ECHO_MAX_BYTES": "0"}) as server:
+        server.post(CHAT, {"messages": turns[:1], "temperature": 0})
+        assert "because" not in server.post("/apply-template", {"messages": turns}).json()["prompt"]

@@ -215,3 +215,34 @@ def check_arguments_arrive_in_pieces(context):
             assert short["stop_reason"] == "max_tokens", short
             ollama = server.post("/api/chat", {"model": "pieces-" + name, "stream": False, "options": {"temperature": 0, "num_predict": 16}, "tools": TOOLS, "messages": body["messages"]})
             assert ollama.status == 200 and ollama.json()["done_reason"] == "length", ollama.body
+
+
+def check_content_of_a_call_only_turn_is_none_to_templates_that_ask(context):
+    turns = [{"role": "user", "content": "q"}, {"role": "assistant", "content": None, "tool_calls": [{"id": "c1", "type": "function", "function": {"name": "search", "arguments": "{}"}}]}]
+    asks = "{% for m in messages %}{% if m.content is none %}CALLS{% else %}{{ '[' ~ m.content ~ ']' }}{% endif %}{% endfor %}{{ tools }}"
+    with context.start("--chat-template", asks) as server:
+        for body in ({"messages": turns}, {"messages": [turns[0], {k: v for k, v in turns[1].items() if k != "content"}]}):
+            found = server.post("/apply-template", {**body, "add_generation_prompt": True})
+            assert found.json()["prompt"].startswith("[q]CALLS"), found.body
+
+
+def check_arguments_in_tags_arrive_in_pieces(context):
+    value = 'a rather long text, "quoted", 1 < 2,\nin two lines, that comes in many pieces'
+    wanted = {"query": value, "limit": 3}
+    typed = [{"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {"query": {"type": "string"}, "limit": {"type": "integer"}}}}}]
+    compact = json.dumps(wanted, separators=(",", ":"))
+    for name, (sign, text, many) in {
+            "coder": ("<tool_call> <function=", f"<tool_call>\n<function=search>\n<parameter=query>\n{value}\n</parameter>\n<parameter=limit>\n3\n</parameter>\n</function>\n</tool_call>", 8),
+            "glm": ("<arg_key>", f"<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>{value}</arg_value>\n<arg_key>limit</arg_key>\n<arg_value>3</arg_value>\n</tool_call>", 8),
+            "minimax": ("<minimax:tool_call>", f'<minimax:tool_call>\n<invoke name="search">\n<parameter name="query">{value}</parameter>\n<parameter name="limit">3</parameter>\n</invoke>\n</minimax:tool_call>', 8),
+            "python": ("<|tool_call_start|>", f"<|tool_call_start|>[search(query={json.dumps(value)}, limit=3)]<|tool_call_end|>", 2)}.items():
+        template = "{% if tools and false %}" + "{{ '" + sign + "' }}{% endif %}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+        with own_model(context, "tags-" + name, template, text) as server:
+            body = {"messages": [{"role": "user", "content": "[[go]]"}], "temperature": 0, "tools": typed, "max_tokens": 500}
+            whole = server.post(CHAT, body).json()["choices"][0]["message"]
+            assert whole.get("tool_calls") and whole["tool_calls"][0]["function"]["arguments"] == compact, (name, whole)
+            for size in (1, 7, 65536):
+                events = server.post(CHAT, {**body, "stream": True}, read_size=size).events()
+                pieces = [p["function"]["arguments"] for d in deltas(events) for p in d.get("tool_calls", [])]
+                assert len([p for p in pieces if p]) >= many and "".join(pieces) == compact, (name, pieces)
+                assert joined_chat(events) == "" and finishes(events) == ["tool_calls"], name

@@ -171,6 +171,38 @@ void print_ids(JsonWriter& out, const std::vector<int32_t>& ids) {
   out.end_array();
 }
 
+/// grammar_lazy, grammar_triggers ({type: 0, token} or {type: 1, value}), preserved_tokens.
+void parse_triggers(const JsonNode& body, CompletionRequest& out, int vocab_size) {
+  constexpr size_t kMost = 256;
+  const bool lazy = body.boolean("grammar_lazy").value_or(false);
+  if (const auto list = body.find("preserved_tokens")) {
+    if (list->size() > kMost) fail_param("preserved_tokens", "preserved_tokens: at most {}", kMost);
+    for (const auto& item : list->items()) out.shown.push_back(item.string());
+  }
+  const auto list = body.find("grammar_triggers");
+  if (list && list->size() > kMost) fail_param("grammar_triggers", "grammar_triggers: at most {}", kMost);
+  for (const auto& item : list ? list->items() : std::vector<JsonNode>()) {
+    if (item.kind() != JsonKind::object) item.wrong("an object with type and value");
+    const auto type = item.integer("type", 0, 3);
+    GrammarTrigger trigger;
+    if (type == 0) {
+      const auto token = item.integer("token", 0, vocab_size - 1);
+      if (!token) fail_param(item.path() + ".token", "{}.token: expected a token id", item.path());
+      trigger.token = static_cast<int32_t>(*token);
+    } else if (type == 1) {
+      trigger.word = item.string("value").value_or("");
+      if (trigger.word.empty())
+        fail_param(item.path() + ".value", "{}.value: expected a text that is not empty", item.path());
+    } else {
+      fail_param(item.path() + ".type", "{}.type: expected 0 (a token) or 1 (a word); patterns are not waited for",
+                 item.path());
+    }
+    if (lazy) out.triggers.push_back(std::move(trigger));
+  }
+  if (lazy && out.triggers.empty())
+    fail_param("grammar_triggers", "grammar_lazy: expected grammar_triggers, found none");
+}
+
 }  // namespace
 
 CompletionRequest parse_completion(std::string_view text, const openai::Bounds& bounds, bool infill) {
@@ -215,20 +247,11 @@ CompletionRequest parse_completion(std::string_view text, const openai::Bounds& 
   if (const auto ms = body.number("t_max_predict_ms", -1, 1e12)) out.t_max_predict_ms = *ms;
   if (const auto ping = body.integer("sse_ping_interval", -1, 86400))
     out.ping_interval = static_cast<int>(*ping);
-  body.integer("id_slot", -1, INT32_MAX);
-  body.integer("n_indent", 0, INT32_MAX);
-  out.n_keep = static_cast<int>(body.integer("n_keep", -1, INT32_MAX).value_or(0));
-  body.integer("n_discard", 0, INT32_MAX);
+  out.n_indent = static_cast<int>(body.integer("n_indent", 0, INT32_MAX).value_or(0));
   if (const auto options = body.find("stream_options"); options && options->kind() != JsonKind::object)
     options->wrong("an object");
   body.boolean("verbose");
-  for (const char* key : {"return_progress", "grammar_lazy"}) {
-    if (body.boolean(key).value_or(false)) fail_param(key, "{}: not supported yet", key);
-  }
-  for (const char* key : {"grammar_triggers", "preserved_tokens"}) {
-    if (const auto list = body.find(key); list && list->size() > 0)
-      fail_param(key, "{}: not supported yet", key);
-  }
+  parse_triggers(body, out, bounds.vocab_size);
   for (const char* key :
        {"chat_format", "generation_prompt", "parse_tool_calls", "reasoning_budget_tokens"}) {
     if (body.has(key)) fail_param(key, "{}: belongs to the chat route", key);
@@ -268,7 +291,7 @@ void print_settings(JsonWriter& out, const Settings& s) {
   for (const auto& text : s.stop) out.value(text);
   out.end_array()
       .field("n_keep", s.n_keep)
-      .field("n_discard", 0)
+      .field("n_discard", s.n_discard)
       .field("ignore_eos", s.ignore_eos)
       .field("stream", s.stream);
   out.key("logit_bias").begin_array();
@@ -278,7 +301,7 @@ void print_settings(JsonWriter& out, const Settings& s) {
       .field("n_probs", s.n_probs)
       .field("min_keep", p.min_keep)
       .field("grammar", s.grammar)
-      .field("grammar_lazy", false);
+      .field("grammar_lazy", s.grammar_lazy);
   out.key("samplers").begin_array();
   for (const Stage stage : p.samplers) out.value(to_string(stage));
   out.end_array().key("lora").begin_array();
@@ -295,6 +318,10 @@ std::string print_frame(const Frame& f) {
   out.field("stop", false).field("id_slot", f.id_slot).field("tokens_predicted", f.predicted);
   out.field("tokens_evaluated", f.evaluated);
   if (f.with_probabilities) print_probabilities(out, f.probabilities, f.post_sampling);
+  if (f.progress) {
+    out.key("prompt_progress");
+    openai::print_progress(out, *f.progress);
+  }
   if (f.timings) {
     out.key("timings");
     openai::print_timings(out, *f.timings);

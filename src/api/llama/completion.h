@@ -18,6 +18,12 @@ namespace mlxcel::llama {
 /// Strings are encoded, ids are used as they are; BOS only before a leading string.
 using MixedPrompt = std::vector<std::variant<std::string, std::vector<int32_t>>>;
 
+/// What a lazy grammar waits for; it begins with it.
+struct GrammarTrigger {
+  std::string word;  // or
+  int32_t token = -1;
+};
+
 struct CompletionRequest {
   std::vector<MixedPrompt> prompts;
   std::vector<std::string> prompt_paths;
@@ -26,13 +32,15 @@ struct CompletionRequest {
   bool max_tokens_given = false;
   int n = 1;
   int n_probs = 0;
-  int n_keep = 0;
+  int n_indent = 0;  // an answer ends with a line that is indented less
   double t_max_predict_ms = -1;
   bool stream = false, return_tokens = false, timings_per_token = false, echo = false;
   std::vector<std::string> response_fields;
   openai::SamplingFields sampling;
   std::vector<std::pair<std::string, float>> text_bias;  // text whose tokens are biased
   OutputForm form;
+  std::vector<GrammarTrigger> triggers;  // empty: the grammar holds from the start
+  std::vector<std::string> shown;        // special tokens that appear in the text
   std::optional<int> ping_interval;
   std::vector<std::string> ignored;
   // infill
@@ -53,8 +61,8 @@ struct Settings {
   uint32_t seed = 0;
   int n_predict = -1;
   int n_probs = 0;
-  int n_keep = 0;
-  bool ignore_eos = false, stream = false;
+  int n_keep = 0, n_discard = 0;
+  bool ignore_eos = false, stream = false, grammar_lazy = false;
   std::vector<std::string> stop;
   std::string kv_mode, grammar;
   std::vector<std::pair<int, float>> adapters = {};  // id, scale
@@ -69,6 +77,7 @@ struct Frame {
   bool with_probabilities = false, post_sampling = false;
   std::vector<Probability> probabilities;
   const openai::TimingFigures* timings = nullptr;
+  const openai::PromptProgress* progress = nullptr;
 };
 std::string print_frame(const Frame& frame);
 

@@ -41,6 +41,11 @@ void print_timings(JsonWriter& out, const TimingFigures& t) {
   out.end_object();
 }
 
+void print_progress(JsonWriter& out, const PromptProgress& p) {
+  out.begin_object().field("total", p.total).field("cache", p.cache).field("processed", p.processed);
+  out.field("time_ms", p.time_ms).end_object();
+}
+
 std::string printable_token(const std::string& bytes) {
   if (is_utf8(bytes)) return bytes;
   std::string out;

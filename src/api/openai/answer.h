@@ -34,6 +34,14 @@ struct TimingFigures {
 };
 void print_timings(JsonWriter& out, const TimingFigures& timings);
 
+/// How far a prompt is: `processed` of its tokens, those of a kept prefix among them.
+struct PromptProgress {
+  int total = 0, cache = 0, processed = 0;
+  double time_ms = 0;
+};
+/// The object of "prompt_progress".
+void print_progress(JsonWriter& out, const PromptProgress& progress);
+
 /// One token with its log-probability and its rivals; tokens are the bytes they stand for.
 struct TokenScore {
   std::string bytes;

@@ -322,6 +322,10 @@ std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, b
   chunk.finish_reason.empty() ? out.null() : out.value(chunk.finish_reason);
   out.end_object().end_array();
   if (usage_null) out.key("usage").null();
+  if (chunk.progress) {
+    out.key("prompt_progress");
+    print_progress(out, *chunk.progress);
+  }
   if (chunk.timings) {
     out.key("timings");
     print_timings(out, *chunk.timings);

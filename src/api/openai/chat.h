@@ -59,6 +59,7 @@ struct ChatChunk {
   const std::vector<TokenScore>* logprobs = nullptr;
   std::string finish_reason = {};  // empty: null
   const TimingFigures* timings = nullptr;
+  const PromptProgress* progress = nullptr;
   std::string warnings_json = {};
 };
 std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, bool usage_null,

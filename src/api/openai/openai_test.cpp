@@ -190,7 +190,9 @@ TEST(Chat, NothingIsSilentlyIgnored) {
       {R"("lora": [5])", "400 lora[0]"},
       {R"("lora": {})", "400 lora"},
       {R"("thinking": "much")", "400 thinking"},
-      {R"("return_progress": true)", "400 return_progress"},
+      {R"("return_progress": "yes")", "400 return_progress"},
+      {R"("id_slot": -2)", "400 id_slot"},
+      {R"("n_keep": "all")", "400 n_keep"},
       {R"("modalities": ["text", "audio"])", "501 modalities[1]"},
       {R"("audio": {"voice": "x"})", "400 audio"}};
   for (const auto& [field, expected] : cases) EXPECT_EQ(chat_refusal(chat_with(field)), expected) << field;

@@ -55,6 +55,10 @@ class ChatWriter final : public ReplyWriter {
     list.insert(list.end(), std::make_move_iterator(scores.begin()), std::make_move_iterator(scores.end()));
   }
 
+  void progress(size_t row, const openai::PromptProgress& progress) override {
+    send({.index = static_cast<int>(row), .progress = &progress});
+  }
+
   void thought(size_t row, const std::string& text) override {
     if (!streams_)
       answer_.choices[row].reasoning += text;
@@ -139,13 +143,14 @@ void chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   check_wishes(http);
   const auto engine = service.generator();
   const ChatRequest request = openai::parse_chat(http.body, service.bounds(*engine));
-  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
+  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
   if (request.echo && prompt.continued.empty()) {
     fail_param("echo", "echo: only where the last message is the assistant's and is continued");
   }
   auto identity = service.identity("chatcmpl-");
   ChatOptions options;
   options.timed = request.timings_per_token && request.stream.stream;
+  options.progress = request.sampling.return_progress && request.stream.stream;
   if (request.reasoning_control) options.end_thought = service.control_of(identity.id, http.key_label);
   auto writer = std::make_unique<ChatWriter>(exchange, std::move(identity), request, service.options(),
                                              request.echo ? request.last_content : std::string());
@@ -156,7 +161,7 @@ void count_chat(const Router& router, const std::shared_ptr<Exchange>& exchange)
   Service& service = router.service();
   const auto engine = service.generator();
   const ChatRequest request = openai::parse_chat(exchange->request().body, service.bounds(*engine));
-  const ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
+  const ChatPrompt prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
   JsonWriter body;
   body.begin_object()
       .field("object", "response.input_tokens")

@@ -203,7 +203,7 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
   row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.prompt_logprobs = request.echo && request.logprobs >= 0;
   row.route = http.route;
-  row.grammar = form_grammar(*engine, request.form);
+  row.grammar = form_grammar(*engine, form_or_default(service.options(), request.form));
   wishes_of(service, http, request.sampling, row);
 
   Generation::Plan plan;

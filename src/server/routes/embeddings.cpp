@@ -50,15 +50,15 @@ void openai_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
   Service& service = router.service();
   const auto engine = service.embedder();
   auto request = openai::parse_embedding(exchange->request().body, engine->info().vocab_size);
-  if (request.model && !service.serves(*request.model)) {
-    fail_param("model", "model: \"{}\" is not served here; this is {}", request.model->substr(0, 200),
-               service.options().model_id);
+  if (request.model && !service.embeds_as(*request.model)) {
+    fail_param("model", "model: \"{}\" gives no vectors here; {} does", request.model->substr(0, 200),
+               service.embedder_id());
   }
   EmbeddingJob job{
       std::move(request.inputs), std::move(request.paths), request.normalize, request.dimensions, true,
       std::move(request.ignored)};
   start_embedding(router, exchange, std::move(job),
-                  [base64 = request.base64, id = service.options().model_id](const Embeddings& out) {
+                  [base64 = request.base64, id = service.embedder_id()](const Embeddings& out) {
                     return openai::print_embeddings(out.vectors, base64, id, out.prompt_tokens);
                   });
 }
@@ -76,7 +76,7 @@ void native_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
 void ollama_embeddings(const Router& router, const std::shared_ptr<Exchange>& exchange, bool older) {
   Service& service = router.service();
   auto request = ollama::parse_embed(exchange->request().body, older);
-  if (!service.serves(ollama::plain_model_name(request.model))) {
+  if (!service.embeds_as(ollama::plain_model_name(request.model))) {
     refuse_param(404, "not_found_error", "model", "model \"{}\" not found, try pulling it first",
                  request.model.substr(0, 200));
   }
@@ -108,10 +108,22 @@ void ollama_embeddings(const Router& router, const std::shared_ptr<Exchange>& ex
 
 }  // namespace
 
+void limit_wait(const Router& router, const std::shared_ptr<Exchange>& exchange) {
+  const double seconds = router.service().options().embedding_seconds;
+  exchange->watch_progress(seconds, [&router, seconds, weak = std::weak_ptr(exchange)] {
+    const auto waiting = weak.lock();
+    if (!waiting || waiting->answered()) return;
+    const ApiError error{504, "server_timeout", fmt::format("no answer came in {:g} seconds", seconds),
+                         std::nullopt};
+    waiting->respond(router.error_response(error, waiting->request()));
+  });
+}
+
 void start_embedding(const Router& router, const std::shared_ptr<Exchange>& exchange, EmbeddingJob job,
                      std::function<std::string(const Embeddings&)> print) {
   auto engine = router.service().embedder();
   check_dimensions(router.service(), *engine, job.dimensions);
+  if (!job.normalize) job.normalize = router.service().options().embd_normalize;
   auto work = [&router, exchange, engine = std::move(engine), job = std::move(job),
                print = std::move(print)]() mutable {
     HttpResponse out;
@@ -122,9 +134,12 @@ void start_embedding(const Router& router, const std::shared_ptr<Exchange>& exch
       out = router.error_response(router.error_in_flight(), exchange->request());
     }
     engine.reset();
-    exchange->post([exchange, out = std::move(out)]() mutable { exchange->respond(std::move(out)); });
+    exchange->post([exchange, out = std::move(out)]() mutable {
+      if (!exchange->answered()) exchange->respond(std::move(out));
+    });
   };
   if (!exchange->run_blocking(std::move(work))) refuse(503, "server_busy", "All slots are busy");
+  limit_wait(router, exchange);
 }
 
 void add_embedding_routes(Router& router) {

@@ -108,7 +108,7 @@ void messages(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   check_wishes(exchange->request());
   const auto engine = service.generator();
   const auto request = anthropic::parse_messages(exchange->request().body, service.bounds(*engine), false);
-  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
+  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
   auto writer =
       std::make_unique<MessageWriter>(exchange, service.options().model_id, request,
                                       request.ping_interval.value_or(service.options().ping_seconds));
@@ -120,7 +120,7 @@ void count_tokens(const Router& router, const std::shared_ptr<Exchange>& exchang
   Service& service = router.service();
   const auto engine = service.generator();
   const auto request = anthropic::parse_messages(exchange->request().body, service.bounds(*engine), true);
-  const ChatPrompt prompt = prepare_chat_prompt(service, *engine, request);
+  const ChatPrompt prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
   JsonWriter body;
   body.begin_object().field("input_tokens", prompt.prompt.tokens.size()).end_object();
   HttpResponse out;

@@ -5,7 +5,7 @@ namespace mlxcel {
 namespace {
 
 void metrics(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  if (!service.options().metrics) {
+  if (!service.options().metrics && !exchange->request().for_metrics) {
     refuse(501, "not_supported_error", "metrics are off; start the server with --metrics");
   }
   Metrics::Labels labels{.version = MLXCEL_VERSION,

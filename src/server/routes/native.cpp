@@ -39,12 +39,20 @@ void detokenize(Service& service, const std::shared_ptr<Exchange>& exchange) {
 void apply_template(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const auto engine = service.generator();
   const auto request = openai::parse_chat(exchange->request().body, service.bounds(*engine));
-  const auto prompt = prepare_chat_prompt(service, *engine, request);
+  const auto prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
   JsonWriter out;
   out.begin_object().field("prompt", prompt.prompt.text).end_object();
   auto response = json(out.take());
   add_ignored_fields(response, request.ignored);
   exchange->respond(std::move(response));
+}
+
+/// Bits of a value in the mode that a label begins with.
+int kv_bits(const std::string& label) {
+  if (label.starts_with("turbo3")) return 3;
+  if (label.starts_with("turbo4")) return 4;
+  if (label.starts_with("int8")) return 8;
+  return label.starts_with("f32") ? 32 : 16;
 }
 
 void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
@@ -70,7 +78,10 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
     llama::print_settings(out, settings);
     out.field("n_ctx", engine->context()).end_object();
     out.field("model_ftype", info.weights_label).field("kv_cache_mode", engine->kv_label());
+    out.field("kv_bits", kv_bits(engine->kv_label()));
     out.field("step_token_budget", engine->step_token_budget());
+    out.field("max_token_gap", engine->max_token_gap_ms());
+    out.field("prefill_chunk_size", options.prefill_chunk);
     out.key("capabilities").begin_array().value(info.encoder ? "embedding" : "completion").end_array();
     out.key("geometry")
         .begin_object()
@@ -102,6 +113,7 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
       .end_object();
   out.field("media_marker", "<__media__>")
       .field("endpoint_slots", options.slots)
+      .field("endpoint_slot_save", !options.slot_save_path.empty())
       .field("endpoint_props", options.props);
   out.field("endpoint_metrics", options.metrics)
       .field("ui", false)
@@ -110,91 +122,15 @@ void props(Service& service, const std::shared_ptr<Exchange>& exchange) {
       .end_object();
   out.field("build_info", std::string("mlxcel ") + MLXCEL_VERSION)
       .field("is_sleeping", service.state() == Service::State::sleeping);
-  out.field("cors_proxy_enabled", false).key("speculative").null();
+  out.field("cors_proxy_enabled", false).key("speculative");
+  if (engine && !engine->draft_kind().empty())
+    out.begin_object()
+        .field("kind", engine->draft_kind())
+        .field("label", engine->speculation_label())
+        .end_object();
+  else
+    out.null();
   out.field("device", options.device).end_object();
-  exchange->respond(json(out.take()));
-}
-
-void slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  if (!service.options().slots)
-    refuse(501, "not_supported_error", "slots are not shown; start the server without --no-slots");
-  const auto engine = service.state() == Service::State::sleeping ? nullptr : service.engine_or_refuse();
-  const auto window = service.entry().n_ctx;
-  const auto all = service.slots().all();
-  const bool full = std::all_of(all.begin(), all.end(), [](const auto& slot) { return slot.busy; });
-  if (full && exchange->request().query.find("fail_on_no_slot=1") != std::string::npos) {
-    refuse(503, "server_busy", "no slot available");
-  }
-  JsonWriter out;
-  out.begin_array();
-  for (size_t i = 0; i < all.size(); ++i) {
-    const SlotState& slot = all[i];
-    out.begin_object().field("id", i).field("id_task",
-                                            slot.busy ? static_cast<int64_t>(slot.task) : int64_t{-1});
-    out.field("n_ctx", window).field("speculative", false).field("is_processing", slot.busy);
-    if (slot.busy) {
-      out.field("n_prompt_tokens", slot.prompt_tokens)
-          .field("n_prompt_tokens_processed", slot.prompt_tokens - slot.cached_tokens);
-      out.field("n_prompt_tokens_cache", slot.cached_tokens).key("params");
-      llama::Settings settings;
-      settings.sampling = slot.params;
-      settings.seed = slot.params.seed.value_or(UINT32_MAX);
-      settings.n_predict = slot.max_tokens;
-      if (engine) settings.kv_mode = engine->kv_label();
-      llama::print_settings(out, settings);
-      out.key("next_token")
-          .begin_array()
-          .begin_object()
-          .field("has_next_token", true)
-          .field("n_decoded", slot.generated);
-      out.field("n_remain", slot.max_tokens < 0 ? -1 : slot.max_tokens - slot.generated)
-          .end_object()
-          .end_array();
-    }
-    out.end_object();
-  }
-  out.end_array();
-  exchange->respond(json(out.take()));
-}
-
-void cache_stats(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.state() == Service::State::sleeping ? nullptr : service.engine_or_refuse();
-  const EngineStats s = engine ? engine->stats() : EngineStats();
-  JsonWriter out;
-  out.begin_object()
-      .field("enabled", service.options().prompt_cache)
-      .field("entries", s.cache_entries)
-      .field("bytes", s.cache_bytes);
-  out.field("lookups", s.cache_hits + s.cache_misses)
-      .field("hits", s.cache_hits)
-      .field("misses", s.cache_misses);
-  out.field("tokens_reused", s.cache_tokens_reused).field("evictions", s.cache_evictions);
-  out.field("kv_cache_mode_effective", engine ? engine->kv_label() : std::string())
-      .field("disk_hits", s.disk_hits)
-      .field("disk_misses", s.disk_misses);
-  out.field("disk_corrupt", s.disk_corrupt)
-      .field("pool_block_tokens", 32)
-      .field("pool_blocks_allocated", s.pages_total);
-  out.field("pool_blocks_live", s.pages_total - s.pages_free)
-      .field("pool_blocks_free", s.pages_free)
-      .end_object();
-  exchange->respond(json(out.take()));
-}
-
-void cache_reset(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  const auto engine = service.engine_or_refuse();
-  const auto& text = exchange->request().body;
-  if (!text.empty() && JsonNode::parse_request(text).boolean("disk").value_or(false)) {
-    fail_param("disk", "disk: what is kept on disk is not cleared here; remove the folder");
-  }
-  const EngineStats before = engine->stats();
-  engine->clear_prompt_cache();
-  JsonWriter out;
-  out.begin_object()
-      .field("success", true)
-      .field("entries", before.cache_entries)
-      .field("bytes", before.cache_bytes)
-      .end_object();
   exchange->respond(json(out.take()));
 }
 
@@ -231,34 +167,38 @@ void scale_adapters(Service& service, const std::shared_ptr<Exchange>& exchange)
   exchange->respond(json(R"({"success":true})"));
 }
 
-// What drafts, whether blocks are exact, and how it fares. Drafting here is always asked for, and a row whose
-// drafts do not pay goes on without them by itself.
+// What drafts, whether blocks are exact, and whether drafts pay here.
 void draft_policy(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const auto engine = service.engine();
-  const std::string kind = engine ? engine->draft_kind() : "";
-  const EngineStats stats = engine ? engine->stats() : EngineStats{};
+  const DraftPolicyReport policy = engine ? engine->draft_policy() : DraftPolicyReport{};
+  const bool drafts = policy.state != "unavailable";
   JsonWriter out;
-  out.begin_object().field("schema_version", 1);
-  out.field("state", kind.empty() ? "unavailable" : "forced");
-  out.field("reason", !engine ? "worker_not_ready" : kind.empty() ? "no_mtp_dispatch" : "asked_for");
-  if (const std::string label = engine ? engine->speculation_label() : ""; !kind.empty())
-    out.field("verdict", label.ends_with("verify exact") ? "exact" : "within tolerance");
+  const auto text = [&](const char* key, const std::string& value) {
+    if (value.empty())
+      out.key(key).null();
+    else
+      out.field(key, value);
+  };
+  out.begin_object().field("schema_version", 1).field("state", policy.state);
+  out.field("reason", engine ? policy.reason : "worker_not_ready");
+  const bool exact = engine && engine->speculation_label().find("verify exact") != std::string::npos;
+  text("verdict", !drafts ? "" : exact ? "exact" : "within tolerance");
+  out.field("mtp_enabled", policy.enabled).field("target", service.options().model_id);
+  text("drafter", policy.drafter);
+  out.field("hardware", policy.hardware.empty() ? "Unknown-0c" : policy.hardware);
+  if (policy.block_size > 0)
+    out.field("block_size", policy.block_size);
   else
-    out.key("verdict").null();
-  out.field("mtp_enabled", !kind.empty()).field("target", service.options().model_id);
-  if (kind.empty())
-    out.key("drafter").null();
-  else
-    out.field("drafter", kind);
-  out.field("hardware", "Unknown-0c").key("block_size").null();
+    out.key("block_size").null();
+  const EngineStats stats = engine ? engine->stats() : EngineStats{};
   if (stats.drafted == 0)
     out.key("acceptance_rate").null();
   else
-    out.field("acceptance_rate", static_cast<double>(stats.accepted) / static_cast<double>(stats.drafted));
-  out.field("samples", stats.draft_rounds).field("samples_required", 4);
-  out.field("samples_remaining", stats.draft_rounds < 4 ? 4 - static_cast<int>(stats.draft_rounds) : 0);
-  out.key("decline_detail").null().end_object();
-  exchange->respond(json(out.take()));
+    out.field("acceptance_rate", policy.acceptance_rate);
+  out.field("samples", policy.samples).field("samples_required", policy.samples_required);
+  out.field("samples_remaining", std::max(0, policy.samples_required - policy.samples));
+  text("decline_detail", policy.enabled ? "" : policy.detail);
+  exchange->respond(json(out.end_object().take()));
 }
 
 }  // namespace
@@ -276,16 +216,11 @@ void add_native_routes(Router& router) {
     JsonNode::parse_request(exchange->request().body);
     exchange->respond(json(R"({"success":true})"));
   });
-  router.add("GET", "/v1/cache/stats", [&service](const auto& exchange) { cache_stats(service, exchange); });
-  router.add("POST", "/v1/cache/reset", [&service](const auto& exchange) { cache_reset(service, exchange); });
-  router.add("GET", "/slots", [&service](const auto& exchange) { slots(service, exchange); });
   router.add("GET", "/lora-adapters", [&service](const auto& exchange) { adapters(service, exchange); });
   router.add("POST", "/lora-adapters",
              [&service](const auto& exchange) { scale_adapters(service, exchange); });
   router.add("GET", "/v1/internal/mtp-policy",
              [&service](const auto& exchange) { draft_policy(service, exchange); });
-  refuse_route(router, "POST", "/slots/{id}", 501, "not_supported_error",
-               "slots are neither saved nor restored yet");
   for (const char* method : {"GET", "POST"}) {
     refuse_route(router, method, "/tools", 403, "feature_disabled", "this server runs no tools");
     refuse_route(router, method, "/cors-proxy", 403, "feature_disabled",

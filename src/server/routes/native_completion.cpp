@@ -18,6 +18,27 @@ std::string stop_type(const RowFigures& figures) {
   return figures.stop_string.empty() ? "eos" : "word";
 }
 
+/// Looks for a line, not the first, that is indented less than it should be.
+struct Indent {
+  bool in_line = true;  // behind the blanks of a line, or in the first
+  int blanks = 0;       // of the line so far
+  bool ended = false;
+
+  void push(std::string_view piece, int least) {
+    for (const char c : piece) {
+      if (c == '\n') {
+        in_line = false;
+        blanks = 0;
+      } else if (!in_line && (c == ' ' || c == '\t')) {
+        ++blanks;
+      } else if (!in_line) {
+        in_line = true;
+        ended = ended || blanks < least;
+      }
+    }
+  }
+};
+
 class NativeWriter final : public AnswerWriter {
  public:
   NativeWriter(std::shared_ptr<Exchange> exchange, std::shared_ptr<const Tokenizer> tokenizer,
@@ -39,9 +60,11 @@ class NativeWriter final : public AnswerWriter {
           .sampling = rows[i].sampling,
           .n_predict = rows[i].max_tokens,
           .n_probs = request.n_probs,
-          .n_keep = request.n_keep,
+          .n_keep = rows[i].keep_tokens,
+          .n_discard = rows[i].discard_tokens,
           .ignore_eos = rows[i].ignore_eos,
           .stream = request.stream,
+          .grammar_lazy = !request.triggers.empty(),
           .stop = request.sampling.stop,
           .kv_mode = kv_mode,
           .grammar = request.form.kind == OutputForm::Kind::gbnf ? request.form.source : std::string()};
@@ -51,6 +74,7 @@ class NativeWriter final : public AnswerWriter {
       answers_.push_back(std::move(answer));
     }
     first_.resize(rows.size());
+    indents_.resize(rows.size());
   }
 
   void begin() override {
@@ -71,13 +95,25 @@ class NativeWriter final : public AnswerWriter {
     }
   }
 
-  void placed(size_t row, int slot) override {
-    answers_[row].id_slot = slot;
-    first_[row] = Clock::now();
-  }
+  void placed(size_t row, int slot) override { answers_[row].id_slot = slot; }
   void scored(size_t, const std::vector<Draw>&) override {}
 
+  void progress(size_t row, const openai::PromptProgress& progress) override {
+    llama::Frame frame;
+    frame.index = answers_[row].index;
+    frame.id_slot = answers_[row].id_slot;
+    frame.evaluated = answers_[row].evaluated;
+    frame.progress = &progress;
+    openai::TimingFigures timings;
+    timings.cache_n = progress.cache;
+    timings.prompt_n = progress.processed - progress.cache;
+    timings.prompt_ms = progress.time_ms;
+    if (request_.timings_per_token) frame.timings = &timings;
+    exchange_->write(sse_event(llama::print_frame(frame)));
+  }
+
   void text(size_t row, const std::string& piece, const std::vector<Draw>& draws) override {
+    if (first_[row] == TimePoint{}) first_[row] = Clock::now();
     llama::Answer& answer = answers_[row];
     llama::Frame frame;
     frame.index = answer.index;
@@ -91,6 +127,7 @@ class NativeWriter final : public AnswerWriter {
     }
     answer.predicted += static_cast<int>(draws.size());
     answer.has_new_line = answer.has_new_line || piece.find('\n') != std::string::npos;
+    if (request_.n_indent > 0) indents_[row].push(piece, request_.n_indent);
     if (!request_.stream) {
       answer.content += piece;
       if (request_.return_tokens)
@@ -112,6 +149,7 @@ class NativeWriter final : public AnswerWriter {
   }
 
   bool satisfied(size_t row) const override {
+    if (request_.n_indent > 0 && indents_[row].ended) return true;
     return request_.t_max_predict_ms > 0 && answers_[row].has_new_line &&
            milliseconds_between(first_[row], Clock::now()) > request_.t_max_predict_ms;
   }
@@ -122,6 +160,7 @@ class NativeWriter final : public AnswerWriter {
     answer.predicted = figures.timings.predicted_n;
     answer.stop_type = stop_type(figures);
     answer.stopping_word = figures.stop_string;
+    answer.truncated = figures.truncated;
     answer.settings.seed = figures.seed;
     if (request_.stream) exchange_->write(sse_event(body(answer)));
   }
@@ -159,7 +198,17 @@ class NativeWriter final : public AnswerWriter {
   const int ping_seconds_;
   std::vector<llama::Answer> answers_;
   std::vector<TimePoint> first_;
+  std::vector<Indent> indents_;
 };
+
+/// A text that begins with BOS gets no other; ids are used as they are.
+void drop_second_bos(const Tokenizer& tokenizer, const llama::MixedPrompt& prompt,
+                     std::vector<TokenId>& tokens) {
+  const auto bos = tokenizer.bos();
+  const bool text = !prompt.empty() && std::holds_alternative<std::string>(prompt.front());
+  if (text && bos && tokens.size() > 1 && tokens[0] == *bos && tokens[1] == *bos)
+    tokens.erase(tokens.begin());
+}
 
 std::vector<TokenId> infill_prompt(const Tokenizer& tokenizer, const CompletionRequest& request,
                                    bool suffix_first) {
@@ -185,11 +234,17 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   row.max_tokens = request.max_tokens_given ? request.max_tokens : service.live()->predict;
   row.ignore_eos = request.sampling.ignore_eos.value_or(service.options().sampling.ignore_eos);
   row.route = http.route;
-  row.grammar = form_grammar(*engine, request.form);
+  row.grammar = form_grammar(*engine, form_or_default(service.options(), request.form));
+  for (const auto& [word, token] : request.triggers) {
+    using Kind = GrammarUse::Trigger::Kind;
+    row.grammar.triggers.push_back({token < 0 ? Kind::text : Kind::token, word, token});
+  }
   wishes_of(service, http, request.sampling, row);
 
   Generation::Plan plan;
+  plan.progress = request.sampling.return_progress && request.stream;
   plan.stops = service.stops(request.sampling);
+  plan.marks = request.shown;
   std::vector<std::string> texts;
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     Request one = row;
@@ -198,6 +253,7 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
       texts.push_back(tokenizer.decode(one.prompt, false));
     } else {
       one.prompt = llama::encode_mixed(tokenizer, request.prompts[p], true, true);
+      drop_second_bos(tokenizer, request.prompts[p], one.prompt);
       texts.push_back(llama::text_of(tokenizer, request.prompts[p]));
     }
     if (one.prompt.empty()) {

@@ -173,7 +173,7 @@ void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, boo
     prompt.format = reply_format("");
     if (request.raw) request.reasoning_format = "none";
   } else {
-    prompt = prepare_chat_prompt(service, *engine, request);
+    prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
   }
   if (!request.context.empty()) {
     auto tokens = request.context;

@@ -64,11 +64,14 @@ void list(Service& service, const std::shared_ptr<Exchange>& exchange) {
   } else {
     entries.push_back(service.entry());
   }
+  for (auto& entry : service.side_entries()) entries.push_back(std::move(entry));
   exchange->respond(json(openai::print_models(entries)));
 }
 
 void one(Service& service, const std::string& prefix, const std::shared_ptr<Exchange>& exchange) {
   const std::string id = exchange->request().path.substr(prefix.size());
+  for (const auto& entry : service.side_entries())
+    if (entry.id == id) return exchange->respond(json(openai::print_model(entry)));
   if (const ModelPool* pool = service.pool())
     return exchange->respond(json(openai::print_model(pool->model(id).service->entry())));
   if (!service.serves(id))

@@ -3,6 +3,7 @@
 
 #include "api/llama/rerank.h"
 #include "engine/front/rerank.h"
+#include "server/embedding_job.h"
 #include "server/router.h"
 
 namespace mlxcel {
@@ -23,15 +24,18 @@ void rerank(const Router& router, const std::shared_ptr<Exchange>& exchange) {
           fail(ErrorKind::internal, "a score of document {} is not finite", scores.size() - 1);
       }
       out.body =
-          llama::print_rerank(request, scores, found.prompt_tokens, router.service().options().model_id);
+          llama::print_rerank(request, scores, found.prompt_tokens, router.service().reranker_id());
       add_ignored_fields(out, request.ignored);
     } catch (...) {
       out = router.error_response(router.error_in_flight(), exchange->request());
     }
     engine.reset();
-    exchange->post([exchange, out = std::move(out)]() mutable { exchange->respond(std::move(out)); });
+    exchange->post([exchange, out = std::move(out)]() mutable {
+      if (!exchange->answered()) exchange->respond(std::move(out));
+    });
   };
   if (!exchange->run_blocking(std::move(work))) refuse(503, "server_busy", "All slots are busy");
+  limit_wait(router, exchange);
 }
 
 }  // namespace

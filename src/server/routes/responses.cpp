@@ -239,7 +239,7 @@ Prepared prepare(Service& service, const Engine& engine, ResponseRequest& reques
   out.turns.insert(out.turns.end(), request.turns.begin(), request.turns.end());
   for (int dropped = 0;; ++dropped) {
     request.messages_json = openai::conversation_json(request.instructions, {}, out.turns);
-    out.prompt = prepare_chat_prompt(service, engine, request);
+    out.prompt = prepare_chat_prompt(service, engine, request, key);
     const bool fits =
         engine.context() <= 0 || static_cast<int>(out.prompt.prompt.tokens.size()) < engine.context();
     if (fits || !request.truncate || !openai::drop_oldest(out.turns)) {
