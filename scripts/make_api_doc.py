@@ -15,8 +15,15 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 ADDRESS = "http://127.0.0.1:8080"
 
 
+def quoted(target):
+    return f"'{target}'" if set(target) & set("?&{} ") else target
+
+
 def curl(example):
-    lines = [f"curl -s {ADDRESS}{example['path']}"]
+    method = example.get("method", "")
+    usual = "POST" if "json" in example else "GET"
+    target = f"{ADDRESS}{example['path']}"
+    lines = [f"curl -s {'-X ' + method + ' ' if method not in ('', usual) else ''}{quoted(target)}"]
     for name, value in example.get("headers", {}).items():
         lines.append(f"  -H '{name}: {value}'")
     if "json" in example:
@@ -31,10 +38,14 @@ def document(binary):
     out = ["# The server's API", "",
            "Made by `scripts/make_api_doc.py` from the tables in the code; the tests run every example.", "",
            "Keys go in `Authorization: Bearer KEY` or `X-Api-Key: KEY`. Every answer carries `X-Request-Id`; names in a",
-           "request that nobody knows are listed in `X-Mlxcel-Ignored-Fields`. `MODEL` stands for the id that `/v1/models` shows.", "",
+           "request that nobody knows are listed in `X-Mlxcel-Ignored-Fields`. `MODEL` stands for the id that `/v1/models` shows,",
+           "`RESPONSE` for a response's. Routes under `/v1` that are there without it too answer alike.", "",
            "## Examples", ""]
     for example in json.loads((ROOT / "tests/http/examples.json").read_text()):
-        out += [f"### {example['title']}", "", "```sh", curl(example), "```", ""]
+        out += [f"### {example['title']}", ""]
+        if "note" in example:
+            out += [example["note"], ""]
+        out += ["```sh", curl(example), "```", ""]
     return "\n".join(out) + routes.strip() + "\n\n## Flags\n" + flags.rstrip() + "\n"
 
 

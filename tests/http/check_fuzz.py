@@ -8,7 +8,7 @@ CHAT = {"model": "scripted", "messages": [{"role": "system", "content": "s"}, {"
                                           {"role": "assistant", "content": None, "tool_calls": [{"id": "c", "type": "function", "function": {"name": "f", "arguments": "{}"}}]},
                                           {"role": "tool", "tool_call_id": "c", "content": "r"}, {"role": "user", "content": "[[space]]"}],
         "temperature": 0, "max_tokens": 4, "tools": [TOOL], "tool_choice": "auto", "stream": False, "stop": ["x"], "logit_bias": {"3": 1}, "n": 1,
-        "logprobs": True, "top_logprobs": 2, "seed": 1, "response_format": {"type": "text"}, "metadata": {"a": "b"}, "reasoning_effort": "low"}
+        "return_progress": True, "id_slot": 1, "n_keep": 1, "logprobs": True, "top_logprobs": 2, "seed": 1, "response_format": {"type": "text"}, "metadata": {"a": "b"}, "reasoning_effort": "low"}
 BODIES = {
     "/v1/chat/completions": CHAT,
     "/v1/chat/completions/input_tokens": CHAT,
@@ -25,7 +25,8 @@ BODIES = {
     "/api/generate": {"model": "scripted", "prompt": "[[space]]", "stream": False, "options": {"num_predict": 2}, "context": [1, 2], "keep_alive": "5m"},
     "/api/show": {"model": "scripted", "verbose": True},
     "/api/embed": {"model": "scripted", "input": ["a"], "truncate": True},
-    "/completion": {"prompt": "[[space]]", "n_predict": 2, "temperature": 0, "n_probs": 1, "logit_bias": [[3, 1]], "response_fields": ["content"], "stop": ["x"]},
+    "/completion": {"prompt": "[[space]]", "n_predict": 2, "temperature": 0, "n_probs": 1, "id_slot": 0, "n_indent": 1, "n_discard": 2, "return_progress": True, "grammar": 'root ::= "a"', "grammar_lazy": True,
+                    "grammar_triggers": [{"type": 1, "value": "a"}], "preserved_tokens": ["a"], "logit_bias": [[3, 1]], "response_fields": ["content"], "stop": ["x"]},
     "/tokenize": {"content": "a", "add_special": True, "with_pieces": True},
     "/detokenize": {"tokens": [1, 2]},
     "/embedding": {"content": "a"},
@@ -100,6 +101,9 @@ OTHERS = {
     ("DELETE", "/api/delete"): {"model": "owner/name"},
     ("POST", "/api/embeddings"): {"model": "scripted", "prompt": "a"},
     ("PATCH", "/v1/settings"): {"op": "merge", "values": {"default_temperature": 0.5, "default_n_predict": 4}, "if_fingerprint": "x"},
+    ("POST", "/slots/0?action=save"): {"filename": "a.bin"},
+    ("POST", "/slots/1?action=restore"): {"filename": "a.bin"},
+    ("POST", "/slots/0?action=erase"): {},
     ("POST", "/predict"): {"instances": [{"@requestFormat": "chatCompletions", "messages": [{"role": "user", "content": "[[space]]"}], "max_tokens": 2},
                                          {"@requestFormat": "tokenize", "content": "a"}]},
 }
@@ -110,7 +114,8 @@ SAME = {"/completions": "/completion", "/chat/completions": "/v1/chat/completion
 
 def check_routes_that_change_things(context):
     rng = random.Random(11)
-    flags = ("--offline", "--settings", "--props", "--sleep-idle-seconds", "100000")
+    import tempfile
+    flags = ("--offline", "--settings", "--props", "--sleep-idle-seconds", "100000", "--slot-save-path", tempfile.mkdtemp())
     with context.start(*flags, env={"AIP_MODE": "PREDICTION", "AIP_HTTP_PORT": "0", "MLXCEL_MODELS_DIR": str(context.folder / "no-store")}) as server:
         for (method, path), body in OTHERS.items():
             spots = list(places(body))

@@ -47,8 +47,10 @@ while i < len(args):
         i += 1
         out.append(str(int(args[i]) * 4))
     i += 1
-if router:
+if router and "--models-preset" not in out:
     out += ["--models-preset", os.environ["SUITE_PRESETS"]]
+elif router:
+    pass
 else:
     out = ["-m", model] + out
 os.execv(os.environ["SUITE_BINARY"], [os.environ["SUITE_BINARY"]] + out)
@@ -105,6 +107,7 @@ def unpack(source, target):
 def prepare(folder, model):
     (folder / "conftest.py").write_text(CONFTEST)
     (folder / "wget.py").write_text("def download(*a, **k):\n    raise RuntimeError('nothing is fetched')\n")
+    (folder / "tmp").mkdir(exist_ok=True)  # where their tests write
     utils = folder / "utils.py"
     utils.write_text(utils.read_text() + STORY)
     wrapper = folder / "server"
