@@ -12,12 +12,14 @@
 #include <memory>
 #include <utility>
 
+#include "app/environment.h"
 #include "app/estimate.h"
 #include "app/log_json.h"
 #include "app/notify.h"
 #include "app/serve_models.h"
 #include "app/serve_options.h"
 #include "base/log.h"
+#include "server/answer_form.h"
 #include "server/server.h"
 
 namespace mlxcel::app {
@@ -50,8 +52,11 @@ log::Level level_of(const ServeFlags& flags) {
 void set_up_log(const ServeFlags& flags) {
   const std::string& path = flags.log_file;
   FILE* out = !flags.log_disable && !path.empty() ? open_log(path) : stdout;
-  log::set_sink([out, json = flags.log_json](log::Level level, std::string_view line) {
-    fmt::print(out, "{}\n", json ? json_log_line(log::to_string(level), line) : std::string(line));
+  LogStyle style = flags.log_style;
+  style.colors = flags.log_colors.value_or(::isatty(::fileno(out)) != 0 && !std::getenv("NO_COLOR"));
+  log::set_sink([out, style, json = flags.log_json](log::Level level, std::string_view line) {
+    fmt::print(out, "{}\n",
+               json ? json_log_line(log::to_string(level), line) : text_log_line(level, line, style));
     std::fflush(out);
   });
   const log::Level level = level_of(flags);
@@ -119,6 +124,17 @@ PresetFile preset_file(const ServeFlags& flags) {
   return read_presets(text_file(path, "--models-preset", size_t{1} << 20), path);
 }
 
+/// The form that flags want of every answer; one that cannot be enforced is a usage error.
+void check_form(const ServeFlags& flags, const Engine& engine) {
+  const OutputForm form = default_form(flags.service);
+  if (form.kind == OutputForm::Kind::free) return;
+  try {
+    form_grammar(engine, form);
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
 /// One model, loaded for good or until nobody asks for it any more.
 void serve_one(ServeFlags& flags, const Banner& banner, Service& service, const Server& server,
                std::unique_ptr<ModelPool>& pool) {
@@ -126,6 +142,11 @@ void serve_one(ServeFlags& flags, const Banner& banner, Service& service, const 
   log::info("server", "listening on {}, loading {}", server.address(), flags.service.model_path);
   std::shared_ptr<Engine> engine = load_engine(flags.model, options);
   introduce(banner, flags, *engine);
+  check_form(flags, *engine);
+  SideModels sides = load_sides(flags, *engine);
+  if (sides.embedder) banner.line(fmt::format("embeddings: {}", sides.embedder.id));
+  if (sides.reranker) banner.line(fmt::format("reranking: {}", sides.reranker.id));
+  service.set_sides(std::move(sides.embedder), std::move(sides.reranker));
   if (flags.sleep_idle_seconds < 0) return service.ready(std::move(engine));
   PoolModel model;
   model.options = flags.service;
@@ -181,7 +202,7 @@ int serve_command(int argc, char** argv, const char* program) {
     surgery_edit(flags.model);  // a bad file ends here
     check(flags.model.rope);
     const std::filesystem::path path = resolve(flags.model);
-    if (flags.model.estimate) preflight(flags.model, path, flags.parallel);
+    if (flags.model.estimate) preflight(flags.model, path, flags.parallel, flags.engine.max_kv_size);
     if (flags.service.aliases.empty()) flags.service.model_id = path.filename().string();
     if (flags.service.model_id.empty()) flags.service.model_id = path.parent_path().filename().string();
     flags.service.model_path = path.string();
@@ -192,7 +213,7 @@ int serve_command(int argc, char** argv, const char* program) {
   const Banner banner(flags);
   banner.line(version_line());
   banner.line(fmt::format("device: {}", device_label()));
-  for (const auto& note : device_notes()) banner.line(note);
+  for (const auto& note : environment_notes()) banner.line(note);
   warn_open(flags, banner);
   for (const auto& note : flags.notes) banner.line(note);
   if (flags.decode_guard) banner.line("warning: --decode-timeout 0: the guard of 300 seconds stays");
@@ -207,6 +228,17 @@ int serve_command(int argc, char** argv, const char* program) {
     throw UsageError(error.what());  // a path from the environment that is taken
   }
   Server server(router, flags.transport);
+  Router metrics_router(service);
+  std::unique_ptr<Server> metrics_server;  // on a port of its own
+  if (flags.transport.metrics_port >= 0) {
+    metrics_router.serve_metrics_alone();
+    add_metrics_routes(metrics_router);
+    TransportOptions transport = flags.transport;
+    transport.port = transport.metrics_port;
+    transport.handle_signals = false;
+    transport.threads = 1;
+    metrics_server = std::make_unique<Server>(metrics_router, transport);
+  }
   std::unique_ptr<ModelPool> pool;
   server.on_signal([&service] {
     // Nothing can be running before the model is there, and loading cannot be interrupted.
@@ -222,6 +254,10 @@ int serve_command(int argc, char** argv, const char* program) {
     return failure.has_value();
   });
   server.start();
+  if (metrics_server) {
+    metrics_server->start();
+    banner.line(fmt::format("metrics on {}/metrics", metrics_server->address() + flags.service.api_prefix));
+  }
   notify_supervisor("STATUS=loading the model");
   try {
     if (flags.several)
@@ -238,6 +274,7 @@ int serve_command(int argc, char** argv, const char* program) {
 
   const bool well = server.wait();
   notify_supervisor("STOPPING=1");
+  metrics_server.reset();  // stops, and waits
   if (!well) fmt::print(stderr, "{}: the engine has stopped: {}\n", program, why);
   pool.reset();
   service.release();

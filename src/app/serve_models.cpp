@@ -108,6 +108,41 @@ std::filesystem::path drafter_of(const ServeFlags& flags) {
   return resolve(drafter);
 }
 
+SideModels load_sides(const ServeFlags& flags, const Engine& first) {
+  const auto load = [&](const std::string& reference, bool scores) -> Service::Side {
+    if (reference.empty()) return {};
+    ModelFlags model = flags.model;
+    model.model = reference;
+    model.revision.clear();
+    model.hf_file.clear();
+    // What is done to the first model's configuration and weights is not done to this one.
+    model.rope = {};
+    model.diffusion = {};
+    model.surgery.clear();
+    const std::filesystem::path path = resolve(model);
+    model.model = path.string();
+    EngineOptions options;
+    options.parallel = flags.parallel;
+    options.context = scores ? 0 : flags.side.max_length;
+    options.warmup = !flags.model.no_warmup;
+    options.reranker = scores;
+    Service::Side side;
+    side.id = (path.has_filename() ? path : path.parent_path()).filename().string();
+    side.engine = load_engine(model, options);
+    const ModelInfo& info = side.engine->info();
+    if (scores ? info.labels == 0 && info.encoder : !info.encoder || info.labels > 0)
+      fail(ErrorKind::bad_checkpoint, "{}: {} gives no {}", scores ? "--reranker-model" : "--embedding-model",
+           reference, scores ? "scores" : "vectors");
+    return side;
+  };
+  const ModelInfo& info = first.info();
+  if (!flags.side.embedder.empty() && info.encoder && info.labels == 0 && !flags.service.reranking_only)
+    fail(ErrorKind::bad_checkpoint, "--embedding-model: {} embeds already", flags.service.model_id);
+  if (!flags.side.reranker.empty() && (info.labels > 0 || flags.service.reranking_only))
+    fail(ErrorKind::bad_checkpoint, "--reranker-model: {} scores already", flags.service.model_id);
+  return {load(flags.side.embedder, false), load(flags.side.reranker, true)};
+}
+
 EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
   EngineOptions options;
   if (fresh) {

@@ -35,6 +35,13 @@ std::filesystem::path drafter_of(const ServeFlags& flags);
 /// The engine's options: `fresh` also sets what is the process's (threads, precision).
 EngineOptions server_engine_options(const ServeFlags& flags, bool fresh = true);
 
+/// The models beside the first, loaded; neither where none was asked for. bad_checkpoint for one that gives
+/// no vectors, or no scores.
+struct SideModels {
+  Service::Side embedder, reranker;
+};
+SideModels load_sides(const ServeFlags& flags, const Engine& first);
+
 std::vector<PoolModel> find_models(const ServeFlags& flags, const PresetFile& presets);
 
 }  // namespace mlxcel::app

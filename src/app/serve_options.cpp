@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <map>
@@ -14,6 +15,7 @@
 #include "api/openai/answer.h"
 #include "api/openai/sampling_fields.h"
 #include "app/flags/flag.h"
+#include "base/memory.h"
 #include "server/access.h"
 #include "server/router.h"
 
@@ -135,10 +137,31 @@ bool is_llama_template_name(const std::string& text) {
   return std::find(std::begin(kNames), std::end(kNames), text) != std::end(kNames);
 }
 
+/// Side models without a first one are the ones that are served; one that is named twice is one. True where
+/// the first is the one that embeds.
+bool settle_sides(ServeFlags& flags) {
+  auto& side = flags.side;
+  auto& first = flags.model.model;
+  const bool router = !flags.router.folder.empty() || !flags.router.preset.empty();
+  if (router && !(side.embedder.empty() && side.reranker.empty()))
+    throw UsageError("--embedding-model and --reranker-model: a router loads such models by their names");
+  if (first.empty() && !side.embedder.empty()) first = side.embedder;
+  if (first.empty() && !side.reranker.empty()) first = side.reranker;
+  if (first.empty()) return false;
+  const bool embeds = side.embedder == first;
+  if (embeds) side.embedder.clear();
+  if (side.reranker == first) {
+    flags.service.reranking_only = true;
+    side.reranker.clear();
+  }
+  return embeds;
+}
+
 void check(ServeFlags& flags, const FlagState& raw) {
   auto& service = flags.service;
   auto& transport = flags.transport;
   if (!raw.hf_repo.empty()) flags.model.model = raw.hf_repo;
+  const bool embeds = settle_sides(flags);
   flags.several = flags.model.model.empty();
   if (!flags.several && (!flags.router.folder.empty() || !flags.router.preset.empty()))
     throw UsageError("--models-dir and --models-preset: they are for a server without -m");
@@ -158,6 +181,7 @@ void check(ServeFlags& flags, const FlagState& raw) {
     }
     flags.model.context = share;
   }
+  if (embeds && flags.side.max_length > 0) flags.model.context = flags.side.max_length;
   if (transport.tls_cert_file.empty() != transport.tls_key_file.empty()) {
     throw UsageError("--ssl-cert-file and --ssl-key-file: give both or neither");
   }
@@ -311,6 +335,23 @@ ServeFlags settled(FlagState& raw) {
   const auto& host = flags.transport.host;
   if (service.settings && service.access.keys.empty() && !only_local(host))
     throw UsageError(fmt::format("--settings: {} can be reached from other machines; set --api-key", host));
+  if (const auto& folder = service.slot_save_path; !folder.empty()) {
+    std::error_code error;
+    if (!std::filesystem::is_directory(folder, error))
+      throw UsageError(fmt::format("--slot-save-path {}: not a folder", folder));
+  }
+  const char* debug = std::getenv("LLAMA_SERVER_SLOTS_DEBUG");
+  service.slots_debug = debug && *debug && std::string_view(debug) != "0";
+  if (const char* most = std::getenv("MLXCEL_REASONING_ECHO_MAX_BYTES"); most && *most) {
+    const auto bytes = parse_bytes(most);
+    if (!bytes)
+      throw UsageError(fmt::format("MLXCEL_REASONING_ECHO_MAX_BYTES {}: expected bytes such as 16M", most));
+    service.reasoning_echo_bytes = *bytes;
+  }
+  if (flags.transport.metrics_port >= 0 && flags.transport.host.find(".sock") != std::string::npos)
+    throw UsageError("--metrics-port: --host is a Unix socket, which has no second port");
+  if (flags.transport.metrics_port > 0 && flags.transport.metrics_port == flags.transport.port)
+    throw UsageError(fmt::format("--metrics-port {}: the server's own port", flags.transport.port));
   service.reverse_prompts = raw.reverse_prompts;
   if (raw.escapes) {
     for (auto& stop : service.reverse_prompts) stop = unescaped(stop);
@@ -329,6 +370,7 @@ ServeFlags settled(FlagState& raw) {
   service.max_rows = flags.parallel + flags.max_queue;
   service.parallel = flags.parallel;
   service.prompt_cache = flags.prompt_cache;
+  service.prefill_chunk = flags.model.prefill_chunk;
   if (flags.max_per_key > 0 && service.access.keys.empty())
     throw UsageError("--max-concurrent-per-key: there are no API keys");
   return std::move(flags);

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "app/log_text.h"
 #include "app/options.h"
 #include "server/options.h"
 
@@ -17,6 +18,12 @@ struct RouterFlags {
   bool autoload = true;
 };
 
+/// Models beside the first.
+struct SideFlags {
+  std::string embedder, reranker;  // references
+  int max_length = 0;              // tokens of one text; 0: the model's
+};
+
 struct DraftFlags {
   std::string model;  // a reference
   std::string kind = "auto";
@@ -27,6 +34,7 @@ struct ServeFlags {
   ModelFlags model;
   EngineOptions engine;  // what rows of the table set there
   DraftFlags draft;
+  SideFlags side;
   TransportOptions transport;
   ServiceOptions service;
   int parallel = 4;
@@ -37,7 +45,9 @@ struct ServeFlags {
   std::string log_file;
   std::optional<int> verbosity;
   bool verbose = false, log_disable = false, log_json = false;
-  bool decode_guard = false;  // --decode-timeout 0: the built-in 300 s stay
+  LogStyle log_style;
+  std::optional<bool> log_colors;  // nothing: where the log goes to a terminal
+  bool decode_guard = false;       // --decode-timeout 0: the built-in 300 s stay
   bool one_at_a_time = false;
   int max_per_key = 0;
   bool prompt_cache = true;

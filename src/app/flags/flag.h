@@ -18,7 +18,7 @@ struct FlagState {
   ServeFlags serve;
   std::vector<std::string> api_keys, api_key_files, reverse_prompts;
   std::string alias, tags, allowed_origins, allowed_hosts, chat_template_file, hf_repo, kv_type_k, kv_type_v;
-  std::string lang_bias, lang_bias_file;
+  std::string lang_bias, lang_bias_file, lookup_policy;
   double timeout = 3600, decode_timeout = 600;
   std::optional<long long> seed;
   bool escapes = true;  // in stop strings and the budget's message
@@ -45,6 +45,8 @@ struct Flag {
 };
 
 const std::vector<Flag>& server_flags();
+/// Rows that only the other commands have.
+const std::vector<Flag>& offline_flags();
 
 /// Command line and environment into the state. Later flags win over earlier ones, both over the environment.
 void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& words, FlagState& state);
@@ -65,6 +67,8 @@ Flag::Apply integer(long long low, long long high, std::function<void(FlagState&
 Flag::Apply real(double low, double high, std::function<void(FlagState&, double)> set);
 Flag::Apply text(std::function<void(FlagState&, const std::string&)> set);
 Flag::Apply word(std::vector<std::string> words, std::function<void(FlagState&, const std::string&)> set);
+/// Bytes, also as 8G, 1.5M, 512k; none is 0.
+Flag::Apply byte_size(std::function<void(FlagState&, size_t)> set);
 Flag::Apply onoff(std::function<void(FlagState&, bool)> set);
 /// Only these values pass, without effect; the reason says where to turn instead. "*" is any value.
 Flag::Apply inert(std::vector<std::string> values, std::string reason);
@@ -80,6 +84,7 @@ void add_run_flags(std::vector<Flag>& flags);
 void add_load_flags(std::vector<Flag>& flags);
 void add_engine_flags(std::vector<Flag>& flags);
 void add_answer_flags(std::vector<Flag>& flags);
+void add_side_flags(std::vector<Flag>& flags);
 void add_foreign_flags(std::vector<Flag>& flags);
 
 }  // namespace mlxcel::app

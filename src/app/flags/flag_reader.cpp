@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "app/flags/shared.h"
+#include "base/memory.h"
 
 namespace mlxcel::app {
 namespace {
@@ -242,6 +243,16 @@ Flag::Apply word(std::vector<std::string> words, std::function<void(FlagState&, 
   };
 }
 
+Flag::Apply byte_size(std::function<void(FlagState&, size_t)> set) {
+  return [set = std::move(set)](FlagState& state, const Flag& flag, const std::string& value) {
+    const auto bytes = parse_limit(value);
+    if (!bytes)
+      throw UsageError(
+          fmt::format("{} {}: expected bytes such as 8G or 512M", flag.name(), value.substr(0, 80)));
+    set(state, *bytes);
+  };
+}
+
 Flag::Apply onoff(std::function<void(FlagState&, bool)> set) {
   return [set = std::move(set)](FlagState& state, const Flag&, const std::string& value) {
     set(state, value == "true");
@@ -348,6 +359,7 @@ const std::vector<Flag>& server_flags() {
     add_engine_flags(out);
     add_load_flags(out);
     add_answer_flags(out);
+    add_side_flags(out);
     add_foreign_flags(out);
     return out;
   }();

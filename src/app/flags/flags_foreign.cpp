@@ -45,6 +45,10 @@ constexpr const char* kMemory =
     "the whole model is read and repacked at load; see MLXCEL_WIRED_LIMIT for locking";
 constexpr const char* kDraft = "drafting is not supported yet";
 constexpr const char* kMedia = "images, sound and video are not supported yet";
+constexpr const char* kCanvas =
+    "blocks are as long as the rest of the answer or as the model's shortest; see "
+    "--diffusion-max-canvas-length";
+constexpr const char* kSound = "no model of this build hears or speaks (`mlxcel arch`)";
 constexpr const char* kCluster = "running on several devices or hosts is not supported yet";
 constexpr const char* kPreset = "built-in presets are not followed; name the model with -m or -hf";
 constexpr const char* kUi = "there is no web client in this build";
@@ -87,8 +91,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--control-vector", "", "", "control vectors are not supported"},
           {"--control-vector-scaled", "", "", "control vectors are not supported"},
           {"--control-vector-layer-range", "", "*", "control vectors are not supported"},
-          {"--keep", "", "0|-1", "the context is never shifted, so nothing has to be kept"},
-          {"--max-kv-size", "", "", "bound the window with --ctx-size"},
           {"--decode-storage-backend", "MLXCEL_SERVER_DECODE_STORAGE", "auto|dense|paged",
            "expected auto, dense or paged"},
           {"--max-batch-size", "", "", "rows of a step follow --parallel"},
@@ -100,8 +102,6 @@ void add_runtime(std::vector<Flag>& f) {
            "the window of a slot is --ctx-size divided by --parallel"},
           {"--log-prompts-dir", "", "", "prompts are not written to files; see --verbosity 5"},
           {"--debug-pp-trace", "", "", kCluster},
-          {"--metrics-port", "", "", "metrics are served on the server's own port (--metrics)"},
-          {"--slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH", "", "slots are neither saved nor restored yet"},
           {"-mu,--model-url", "LLAMA_ARG_MODEL_URL", "",
            "models are not fetched from addresses; use -hf, or mlxcel download"},
           {"-dr,--docker-repo", "LLAMA_ARG_DOCKER_REPO", "",
@@ -122,17 +122,9 @@ void add_runtime(std::vector<Flag>& f) {
           {"--check-tensors", "", "false", "headers are always checked; see mlxcel inspect"},
           {"--op-offload,!--no-op-offload", "", "true", kDevice},
           {"-bs,--backend-sampling", "LLAMA_ARG_BACKEND_SAMPLING", "true|false", ""},
-          {"--context-shift,!--no-context-shift", "LLAMA_ARG_CONTEXT_SHIFT", "false",
-           "a full window ends the answer; shifting is not supported yet"},
           {"--packed-cache", "", "false", "weights are repacked at every start"},
-          {"--log-prefix,!--no-log-prefix", "LLAMA_ARG_LOG_PREFIX", "true",
-           "lines always carry level and target"},
-          {"--log-timestamps,!--no-log-timestamps", "LLAMA_ARG_LOG_TIMESTAMPS", "true",
-           "lines always carry the time"},
           {"--embedding,--embeddings", "LLAMA_ARG_EMBEDDINGS", "true|false", ""},
       });
-  f.push_back({"--log-colors", "LLAMA_ARG_LOG_COLORS", "", Kind::value, "V", "the log has no colours",
-               inert({"off", "auto", "false", "0"}, "the log has no colours")});
 }
 
 void add_caches(std::vector<Flag>& f) {
@@ -175,17 +167,9 @@ void add_samplers(std::vector<Flag>& f) {
   add(f, Kind::value,
       {
 
-          {"--grammar", "", "", "send a grammar with the request"},
-          {"--grammar-file", "", "", "send a grammar with the request"},
-          {"-j,--json-schema", "", "", "send response_format with the request"},
-          {"-jf,--json-schema-file", "", "", "send response_format with the request"},
-          {"--max-denoising-steps", "", "", "no diffusion model is supported yet"},
-          {"--diffusion-sampler", "", "", "no diffusion model is supported yet"},
-          {"--diffusion-threshold", "", "", "no diffusion model is supported yet"},
-          {"--diffusion-min-canvas-length", "", "", "no diffusion model is supported yet"},
-          {"--diffusion-max-canvas-length", "", "", "no diffusion model is supported yet"},
+          {"--diffusion-min-canvas-length", "", "", kCanvas},
       });
-  add(f, Kind::toggle, {{"--diffusion-full-canvas", "", "false", "no diffusion model is supported yet"}});
+  add(f, Kind::toggle, {{"--diffusion-full-canvas", "", "false", kCanvas}});
 }
 
 void add_drafting(std::vector<Flag>& f) {
@@ -245,17 +229,11 @@ void add_drafting(std::vector<Flag>& f) {
 }
 
 void add_side_models(std::vector<Flag>& f) {
-  const char* side = "a second model beside the first is not supported yet; start a server for it";
+  const char* side = "texts of one request are evaluated together, as many as fit into a step";
   add(f, Kind::value,
       {
-          {"--embedding-model", "LLAMA_ARG_EMBEDDING_MODEL,MLXCEL_EMBEDDING_MODEL", "", side},
-          {"--reranker-model", "LLAMA_ARG_RERANKER_MODEL,MLXCEL_RERANKER_MODEL", "", side},
           {"--embedding-batch-size", "MLXCEL_EMBEDDING_BATCH_SIZE", "16", side},
-          {"--embedding-max-length", "MLXCEL_EMBEDDING_MAX_LENGTH", "", side},
-          {"--embedding-queue-depth", "MLXCEL_EMBEDDING_QUEUE_DEPTH", "8", side},
-          {"--embedding-request-timeout-secs", "MLXCEL_EMBEDDING_REQUEST_TIMEOUT_SECS", "120", side},
           {"--rerank-batch-size", "MLXCEL_RERANK_BATCH_SIZE", "0", side},
-          {"--embd-normalize", "", "2", "send embd_normalize with the request"},
           {"--audio-queue-depth", "MLXCEL_AUDIO_QUEUE_DEPTH", "8", kMedia},
           {"--audio-request-timeout-secs", "MLXCEL_AUDIO_REQUEST_TIMEOUT_SECS", "120", kMedia},
           {"--realtime-sessions", "MLXCEL_REALTIME_SESSIONS", "1", kMedia},
@@ -332,6 +310,26 @@ void add_foreign_flags(std::vector<Flag>& flags) {
   add_samplers(flags);
   add_drafting(flags);
   add_side_models(flags);
+}
+
+const std::vector<Flag>& offline_flags() {
+  static const std::vector<Flag> all = [] {
+    std::vector<Flag> out;
+    add(out, Kind::value,
+        {
+            {"--image-soft-tokens", "", "", kMedia},
+            {"--fps", "", "", kMedia},
+            {"--layout-detections", "", "", kMedia},
+            {"--output-audio", "", "", kSound},
+            {"--extra-decoding-seconds", "", "", kSound},
+            {"--max-streaming-seconds", "", "", kSound},
+            {"--language", "", "", kSound},
+            {"--format", "", "", kSound},
+        });
+    add(out, Kind::toggle, {{"--stream", "", "false", kSound}, {"--translate", "", "false", kSound}});
+    return out;
+  }();
+  return all;
 }
 
 }  // namespace mlxcel::app

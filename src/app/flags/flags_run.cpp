@@ -55,6 +55,14 @@ void add_run_flags(std::vector<Flag>& f) {
   f.push_back({"-c,--ctx-size", "LLAMA_ARG_CTX_SIZE", g, Kind::value, "N",
                "tokens of all slots together; 0 (default): the model's window per slot",
                integer(0, kMany, [](S& s, long long n) { s.serve.model.context = static_cast<int>(n); })});
+  f.push_back(
+      {"--max-kv-size", "", g, Kind::value, "N", "no slot's window is larger; 0 (default): no bound",
+       integer(0, kMany, [](S& s, long long n) { s.serve.engine.max_kv_size = static_cast<int>(n); })});
+  f.push_back({"--context-shift,!--no-context-shift", "LLAMA_ARG_CONTEXT_SHIFT", g, Kind::toggle, "",
+               "a full window forgets its oldest tokens instead of ending the answer (default: off)",
+               onoff([](S& s, bool on) { s.serve.engine.context_shift = on; })});
+  f.push_back({"--keep", "", g, Kind::value, "N", "first tokens that then stay (0); -1: the whole prompt",
+               integer(-1, kMany, [](S& s, long long n) { s.serve.service.keep = static_cast<int>(n); })});
   f.push_back({"-np,--parallel,--n-parallel", "LLAMA_ARG_N_PARALLEL", g, Kind::value, "N",
                "sequences at once; -1 (default): 4",
                integer(-1, 1024, [](S& s, long long n) { s.serve.parallel = static_cast<int>(n); })});
@@ -87,9 +95,8 @@ void add_run_flags(std::vector<Flag>& f) {
                    s.serve.prompt_cache_mib = n;
                })});
   f.push_back({"--prompt-cache-capacity-bytes", "MLXCEL_PROMPT_CACHE_CAPACITY_BYTES", g, Kind::value, "N",
-               "the same in bytes; wins over --cache-ram", integer(0, INT64_MAX, [](S& s, long long n) {
-                 s.serve.prompt_cache_bytes = static_cast<size_t>(n);
-               })});
+               "the same in bytes; wins over --cache-ram",
+               byte_size([](S& s, size_t n) { s.serve.prompt_cache_bytes = n; })});
   f.push_back({"-n,--predict,--n-predict", "LLAMA_ARG_N_PREDICT", g, Kind::value, "N",
                "default cap on an answer; -1 (default): the window",
                integer(-1, kMany, [](S& s, long long n) { s.serve.service.predict = static_cast<int>(n); })});
@@ -289,9 +296,7 @@ void add_answer_flags(std::vector<Flag>& f) {
   auto entries = [](auto pick) {
     return integer(0, kMany, [pick](S& s, long long n) { pick(s).entries = static_cast<size_t>(n); });
   };
-  auto bytes = [](auto pick) {
-    return integer(0, INT64_MAX, [pick](S& s, long long n) { pick(s).bytes = static_cast<size_t>(n); });
-  };
+  auto bytes = [](auto pick) { return byte_size([pick](S& s, size_t n) { pick(s).bytes = n; }); };
   auto seconds = [](auto pick) { return real(0, 1e9, [pick](S& s, double x) { pick(s).seconds = x; }); };
   auto responses = [](S& s) -> StoreLimits& { return s.serve.service.responses; };
   auto conversations = [](S& s) -> StoreLimits& { return s.serve.service.conversations; };
@@ -310,6 +315,13 @@ void add_answer_flags(std::vector<Flag>& f) {
   g = "Observation";
   f.push_back({"--metrics", "LLAMA_ARG_ENDPOINT_METRICS", g, Kind::toggle, "", "serve /metrics",
                onoff([](S& s, bool on) { s.serve.service.metrics = on; })});
+  f.push_back(
+      {"--metrics-port", "", g, Kind::value, "N",
+       "serve /metrics, and nothing else, on this port of the same host too",
+       integer(0, 65535, [](S& s, long long n) { s.serve.transport.metrics_port = static_cast<int>(n); })});
+  f.push_back({"--slot-save-path", "LLAMA_ARG_SLOT_SAVE_PATH", g, Kind::value, "DIR",
+               "POST /slots/{id} saves and restores slots as files of this folder",
+               text([](S& s, const auto& v) { s.serve.service.slot_save_path = v; })});
   f.push_back({"--props", "LLAMA_ARG_ENDPOINT_PROPS", g, Kind::toggle, "", "answer POST /props",
                onoff([](S& s, bool on) { s.serve.service.props = on; })});
   f.push_back({"--settings", "MLXCEL_ENABLE_SETTINGS_ENDPOINT", g, Kind::toggle, "",
@@ -318,12 +330,24 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--slots,!--no-slots", "LLAMA_ARG_ENDPOINT_SLOTS", g, Kind::toggle, "",
                "serve /slots (default: on)", onoff([](S& s, bool on) { s.serve.service.slots = on; })});
   f.push_back({"--otlp-endpoint", "MLXCEL_OTLP_ENDPOINT,OTEL_EXPORTER_OTLP_ENDPOINT", g, Kind::value, "URL",
-               "send a span of every request to this OpenTelemetry collector (OTLP/HTTP, http:// only)",
+               "send a span of every request to this OpenTelemetry collector (OTLP/HTTP)",
                text([](S& s, const auto& v) { s.serve.service.otlp_endpoint = v; })});
   f.push_back({"--log-disable", "", g, Kind::toggle, "", "no log",
                onoff([](S& s, bool on) { s.serve.log_disable = on; })});
   f.push_back({"--log-file", "LLAMA_ARG_LOG_FILE,LLAMA_LOG_FILE", g, Kind::value, "F",
                "log there instead of to stdout", text([](S& s, const auto& v) { s.serve.log_file = v; })});
+  f.push_back({"--log-colors", "LLAMA_ARG_LOG_COLORS", g, Kind::value, "on|off|auto",
+               "colours of the level; auto (default): where the log goes to a terminal",
+               word({"on", "off", "auto", "true", "false", "1", "0"}, [](S& s, const auto& v) {
+                 s.serve.log_colors =
+                     v == "auto" ? std::nullopt : std::optional(v == "on" || v == "true" || v == "1");
+               })});
+  f.push_back({"--log-prefix,!--no-log-prefix", "LLAMA_ARG_LOG_PREFIX", g, Kind::toggle, "",
+               "level and target in front of a line (default: on)",
+               onoff([](S& s, bool on) { s.serve.log_style.prefix = on; })});
+  f.push_back({"--log-timestamps,!--no-log-timestamps", "LLAMA_ARG_LOG_TIMESTAMPS", g, Kind::toggle, "",
+               "the time in front of a line (default: on)",
+               onoff([](S& s, bool on) { s.serve.log_style.timestamps = on; })});
   f.push_back({"--log-jsonl,!--no-log-jsonl", "LLAMA_ARG_LOG_JSONL", g, Kind::toggle, "",
                "log one JSON object a line instead of text",
                onoff([](S& s, bool on) { s.serve.log_json = on; })});
