@@ -13,7 +13,7 @@ Arch arch_glm4v_moe() {
               "partial_rotary_factor": 0.5, "attention_bias": true, "use_qk_norm": false,
               "first_k_dense_replace": 1, "n_routed_experts": 6, "n_shared_experts": 1, "num_experts_per_tok": 3,
               "moe_intermediate_size": 64, "n_group": 1, "topk_group": 1, "norm_topk_prob": true,
-              "routed_scaling_factor": 1.5, "tie_word_embeddings": false}})"},
+              "routed_scaling_factor": 1.5, "num_nextn_predict_layers": 0, "tie_word_embeddings": false}})"},
                    "glm4_moe");
 }
 

@@ -12,7 +12,7 @@ Arch arch_qwen3_omni_moe() {
               "num_hidden_layers": 3, "num_attention_heads": 4, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "silu", "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": true,
-              "decoder_sparse_step": 1, "mlp_only_layers": [], "tie_word_embeddings": false}}})"},
+              "decoder_sparse_step": 1, "mlp_only_layers": [1], "tie_word_embeddings": false}}})"},
                         "qwen3_moe");
   const WeightRules text = arch.weights;
   arch.weights = [text](const Config& c, const Source& source) {
