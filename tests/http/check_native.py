@@ -170,9 +170,9 @@ def check_props_name_what_is_in_force(context):
     props = context.scripted.get("/props").json()
     assert props["kv_bits"] == 32 and props["prefill_chunk_size"] == 2048 and props["max_token_gap"] == 100 and props["step_token_budget"] >= 16, props
     assert props["speculative"] is None and props["endpoint_slots"] is True and props["endpoint_slot_save"] is False and props["device"], props
-    with context.start("--kv-cache-mode", "int8", "--draft-kind", "prompt-lookup", "--prefill-chunk-size", "64", "--max-token-gap", "50", "--step-token-budget", "33") as server:
+    with context.start("--draft-kind", "prompt-lookup", "--prefill-chunk-size", "64", "--max-token-gap", "50", "--step-token-budget", "33") as server:
         props = server.get("/props").json()
-        assert props["kv_bits"] == 8 and props["prefill_chunk_size"] == 64 and props["max_token_gap"] == 50 and props["step_token_budget"] == 33, props
+        assert props["kv_bits"] == 32 and props["prefill_chunk_size"] == 64 and props["max_token_gap"] == 50 and props["step_token_budget"] == 33, props
         assert props["speculative"]["kind"] == "prompt-lookup", props["speculative"]
 
 
