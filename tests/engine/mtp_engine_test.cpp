@@ -102,7 +102,95 @@ TEST_P(MtpEngine, DraftsChangeNothing) {
   EXPECT_EQ(stats.pages_free, stats.pages_total);
 }
 
-INSTANTIATE_TEST_SUITE_P(All, MtpEngine, ::testing::Values("deepseek_v3", "glm4_moe", "qwen3_5"),
+INSTANTIATE_TEST_SUITE_P(All, MtpEngine,
+                         ::testing::Values("deepseek_v3", "glm4_moe", "mimo_v2_flash", "nemotron_h",
+                                           "qwen3_5", "qwen3_next"),
+                         [](const auto& given) { return std::string(given.param); });
+
+std::shared_ptr<Source> source_of(const Json& tensors) {
+  std::vector<TensorShape> list;
+  for (const auto& [tensor, shape] : tensors.items()) {
+    const auto sizes = shape.get<std::vector<int>>();
+    list.push_back({tensor, Shape(sizes.begin(), sizes.end())});
+  }
+  return synthetic_source(list);
+}
+
+/// A small target of three layers, of the block drafters' width.
+std::unique_ptr<Model> target_of_block_drafters() {
+  Json tensors = {
+      {"model.embed_tokens.weight", {97, 48}}, {"model.norm.weight", {48}}, {"lm_head.weight", {97, 48}}};
+  for (int i = 0; i < 3; ++i) {
+    const std::string at = "model.layers." + std::to_string(i) + ".";
+    tensors[at + "input_layernorm.weight"] = {48};
+    tensors[at + "post_attention_layernorm.weight"] = {48};
+    tensors[at + "self_attn.q_proj.weight"] = {48, 48};
+    tensors[at + "self_attn.k_proj.weight"] = {24, 48};
+    tensors[at + "self_attn.v_proj.weight"] = {24, 48};
+    tensors[at + "self_attn.o_proj.weight"] = {48, 48};
+    tensors[at + "mlp.gate_proj.weight"] = {64, 48};
+    tensors[at + "mlp.up_proj.weight"] = {64, 48};
+    tensors[at + "mlp.down_proj.weight"] = {48, 64};
+  }
+  const Json config = {{"model_type", "llama"},       {"vocab_size", 97},
+                       {"hidden_size", 48},           {"intermediate_size", 64},
+                       {"num_hidden_layers", 3},      {"num_attention_heads", 4},
+                       {"num_key_value_heads", 2},    {"head_dim", 12},
+                       {"rms_norm_eps", 1e-5},        {"max_position_embeddings", 256},
+                       {"tie_word_embeddings", false}};
+  return build_model(Config::parse(config.dump(), "target"), source_of(tensors));
+}
+
+class BlockDrafts : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(BlockDrafts, ChangeNothing) {
+  std::ifstream file(std::string(MLXCEL_SOURCE_DIR "/tests/golden/dflash/") + GetParam() + ".json");
+  const Json json = Json::parse(file);
+  const auto make = [&](bool drafts) {
+    EngineOptions options;
+    if (drafts) {
+      Checkpoint drafter;
+      drafter.path = GetParam();
+      drafter.config = Config::parse(json.at("config").dump(), GetParam());
+      drafter.source = source_of(json.at("tensors"));
+      options.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter));
+    }
+    options.draft_adaptive = false;
+    options.parallel = 4;
+    options.context = 128;
+    options.prefill_chunk = 20;
+    options.step_token_budget = 60;
+    return Engine::with_model(target_of_block_drafters, nullptr, nullptr, Checkpoint{}, options);
+  };
+  auto plain = make(false), with = make(true);
+  EXPECT_EQ(with->draft_kind(), "dflash");
+  EXPECT_NE(with->speculation_label().find("up to 5 tokens, verify exact"), std::string::npos)
+      << with->speculation_label();
+  std::vector<std::shared_ptr<Channel<Event>>> running;
+  for (int i = 0; i < 4; ++i) running.push_back(start(*with, request(97, i)));
+  for (int i = 0; i < 4; ++i) {
+    const Answer want = wait(*start(*plain, request(97, i))), got = wait(*running[static_cast<size_t>(i)]);
+    EXPECT_EQ(got.error, "");
+    EXPECT_EQ(want.tokens, got.tokens) << i;
+    EXPECT_GT(got.timings.drafted, 10) << i;
+  }
+  const Answer again = wait(*start(*with, request(97, 3)));
+  EXPECT_GT(again.timings.cached_tokens, 0);
+  EXPECT_GT(again.timings.drafted, 0);
+  EXPECT_EQ(again.tokens, wait(*start(*plain, request(97, 3))).tokens);
+  EXPECT_EQ(with->stats().pages_free, with->stats().pages_total);
+  // Longer drafts than such a drafter makes are refused.
+  EngineOptions many;
+  Checkpoint drafter;
+  drafter.config = Config::parse(json.at("config").dump(), GetParam());
+  drafter.source = source_of(json.at("tensors"));
+  many.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter));
+  many.draft_tokens = 6;
+  EXPECT_THROW((void)Engine::with_model(target_of_block_drafters, nullptr, nullptr, Checkpoint{}, many),
+               Error);
+}
+
+INSTANTIATE_TEST_SUITE_P(All, BlockDrafts, ::testing::Values("qwen3", "muse", "laguna", "dspark"),
                          [](const auto& given) { return std::string(given.param); });
 
 }  // namespace
