@@ -122,8 +122,8 @@ class TokenChoice {
                          : moe_.scoring == Scoring::softmax
                              ? mx::softmax(logits, std::vector<int>{-1}, /*precise=*/true)
                              : mx::sqrt(kernels::activate(logits, Activation::softplus));
-    const array chosen =
-        mx::take(table_, fault("token's experts ignored") ? mx::zeros_like(step.tokens()) : step.tokens(), 0);
+    const array chosen = mx::take(
+        table_, fault("experts of tokens ignored") ? mx::zeros_like(step.tokens()) : step.tokens(), 0);
     const array own = mx::take_along_axis(scores, chosen, -1);
     const array sum = mx::add(mx::sum(own, -1, /*keepdims=*/true), array(moe_.renorm_eps));
     return {chosen, mx::multiply(mx::divide(own, sum), array(moe_.scale))};
@@ -263,7 +263,7 @@ Arch arch_deepseek_v4() {
               "layer_types": ["sliding_attention", "compressed_sparse_attention", "heavily_compressed_attention",
                               "compressed_sparse_attention"],
               "compress_rates": {"compressed_sparse_attention": 3, "heavily_compressed_attention": 5},
-              "sliding_window": 6, "o_groups": 2, "o_lora_rank": 64, "index_n_heads": 2, "index_head_dim": 32,
+              "sliding_window": 6, "o_groups": 2, "o_lora_rank": 64, "index_n_heads": 16, "index_head_dim": 32,
               "index_topk": 3, "hc_mult": 3, "hc_sinkhorn_iters": 3, "hc_eps": 1e-5, "num_hash_layers": 1,
               "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": true,
               "scoring_func": "sqrtsoftplus", "routed_scaling_factor": 1.5, "swiglu_limit": 0.6,
