@@ -11,15 +11,12 @@
 #include "app/terminal.h"
 #include "base/error.h"
 #include "checkpoint/formats/quant_map.h"
+#include "checkpoint/text_config.h"
 #include "checkpoint/values.h"
 #include "tensor/external.h"
 
 namespace mlxcel::app {
 namespace {
-
-Config text_config(const Config& config) {
-  return config.is_object("text_config") ? config.child("text_config") : config;
-}
 
 std::string listed(const std::vector<std::string>& names) {
   std::string out;

@@ -6,6 +6,7 @@
 
 #include "app/doctor.h"
 #include "base/error.h"
+#include "checkpoint/text_config.h"
 #include "engine/front/prompt.h"
 #include "text/chat_template.h"
 
@@ -106,8 +107,7 @@ TemplateInput input_of(const Shape& shape) {
 }
 
 void examine_tokenizer(const Checkpoint& checkpoint, const Tokenizer& tokenizer, Report& report) {
-  const Config config =
-      checkpoint.config.is_object("text_config") ? checkpoint.config.child("text_config") : checkpoint.config;
+  const Config config = text_config(checkpoint.config);
   if (config.has("vocab_size")) {
     const int rows = config.integer("vocab_size", 0, 1 << 30);
     if (tokenizer.vocab_size() > rows)

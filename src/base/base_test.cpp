@@ -128,6 +128,10 @@ TEST(Memory, ParsesAndPrintsBytes) {
   EXPECT_EQ(parse_bytes("2GiB"), size_t{2} << 30);
   EXPECT_EQ(parse_bytes("2 mb"), std::nullopt);
   EXPECT_EQ(parse_bytes("2mb"), size_t{2} << 20);
+  EXPECT_EQ(parse_bytes(" 2K\t"), 2048u);
+  for (const char* open : {"", " ", "none", " NONE ", "0"}) EXPECT_EQ(parse_limit(open), 0u) << open;
+  EXPECT_EQ(parse_limit("0.5kb"), 512u);
+  for (const char* bad : {"-1", "much", "nonesuch", "1x"}) EXPECT_EQ(parse_limit(bad), std::nullopt) << bad;
   for (const char* bad : {"", "x", "-1", "1e400", "nan", "inf", "9e30", "5q"})
     EXPECT_EQ(parse_bytes(bad), std::nullopt) << bad;
   EXPECT_EQ(format_bytes(512), "512 B");

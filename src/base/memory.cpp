@@ -81,16 +81,23 @@ size_t machine_memory() {
 #endif
 }
 
+std::string_view trimmed(std::string_view text) {
+  constexpr std::string_view kBlanks = " \t\r\n";
+  const auto first = text.find_first_not_of(kBlanks);
+  if (first == std::string_view::npos) return {};
+  return text.substr(first, text.find_last_not_of(kBlanks) - first + 1);
+}
+
 }  // namespace
 
 size_t available_memory() {
   size_t bytes = machine_memory();
   if (const char* text = std::getenv("MLXCEL_MEMORY_LIMIT"); text != nullptr && *text != '\0') {
-    const auto limit = parse_bytes(text);
+    const auto limit = parse_limit(text);
     if (!limit)
       fail(ErrorKind::invalid_request, "MLXCEL_MEMORY_LIMIT: expected bytes such as 8G, found \"{}\"", text);
     const size_t held = process_memory().resident;
-    bytes = std::min(bytes, *limit > held ? *limit - held : 0);
+    if (*limit > 0) bytes = std::min(bytes, *limit > held ? *limit - held : 0);
   }
   return bytes;
 }
@@ -112,7 +119,14 @@ ProcessMemory process_memory() {
   return memory;
 }
 
+std::optional<size_t> parse_limit(std::string_view text) {
+  std::string word(trimmed(text));
+  for (char& c : word) c = static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+  return word.empty() || word == "none" ? std::optional<size_t>(0) : parse_bytes(word);
+}
+
 std::optional<size_t> parse_bytes(std::string_view text) {
+  text = trimmed(text);
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || !std::isfinite(value) || value < 0) return std::nullopt;

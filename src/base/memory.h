@@ -19,8 +19,11 @@ struct ProcessMemory {
 };
 ProcessMemory process_memory();
 
-/// "512M", "1.5G", "4096": bytes; nothing for anything else. Powers of 1024; "GB" and "GiB" mean the same.
+/// "512M", "1.5G", "4096": bytes; nothing for anything else. Powers of 1024; "GB" and "GiB" mean the same;
+/// blanks around it do not count.
 std::optional<size_t> parse_bytes(std::string_view text);
+/// The same for a limit: 0 (no limit) also for "none" and empty text.
+std::optional<size_t> parse_limit(std::string_view text);
 /// "93.8 MiB", for messages.
 std::string format_bytes(size_t bytes);
 

@@ -13,6 +13,7 @@
 #include "checkpoint/formats/quant_map.h"
 #include "checkpoint/formats/safetensors.h"
 #include "checkpoint/rules/pattern.h"
+#include "checkpoint/text_config.h"
 #include "checkpoint/values.h"
 #include "tensor/external.h"
 
@@ -267,7 +268,7 @@ class OperatedSource final : public Source {
     return std::nullopt;
   }
   int head_width(const SurgeryOp& op) const {
-    const Config text = config_.is_object("text_config") ? config_.child("text_config") : config_;
+    const Config text = text_config(config_);
     if (text.has("head_dim")) return text.integer("head_dim", 1, 1 << 20);
     if (!text.has("num_attention_heads") || !text.has("hidden_size"))
       fail(ErrorKind::bad_checkpoint, "{}: the configuration does not say how wide a head is", op.describe());

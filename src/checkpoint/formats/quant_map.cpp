@@ -34,11 +34,7 @@ QuantFormat read_format(const Config& block, const std::string& field, const Qua
   format.bits = block.integer("bits", 1, 32, format.bits);
   format.group_size = block.integer("group_size", 1, 1 << 16, format.group_size);
   if (!supported(format))
-    fail(ErrorKind::bad_checkpoint,
-         "{}: {}: bits {} with group_size {} in mode {}: expected bits 2, 3, 4, 5, 6 or 8 with group_size "
-         "32, 64 or "
-         "128 (affine), or the fixed pair of the mode",
-         block.where(), field, format.bits, format.group_size, to_string(format.mode));
+    fail(ErrorKind::bad_checkpoint, "{}: {}: {}", block.where(), field, format_rule(format));
   return format;
 }
 
@@ -72,6 +68,16 @@ bool supported(const QuantFormat& format) {
   if (format.mode != QuantMode::affine) return format == default_format(format.mode);
   const bool bits = (format.bits >= 2 && format.bits <= 6) || format.bits == 8;
   return bits && (format.group_size == 32 || format.group_size == 64 || format.group_size == 128);
+}
+
+std::string format_rule(const QuantFormat& format) {
+  if (format.mode == QuantMode::affine)
+    return fmt::format(
+        "bits {} with group_size {}: expected bits 2, 3, 4, 5, 6 or 8 and group_size 32, 64 or 128",
+        format.bits, format.group_size);
+  const QuantFormat only = default_format(format.mode);
+  return fmt::format("bits {} with group_size {}: {} has {} bits and groups of {}, nothing else", format.bits,
+                     format.group_size, to_string(format.mode), only.bits, only.group_size);
 }
 
 std::string to_string(const QuantFormat& format) {

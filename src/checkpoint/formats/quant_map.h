@@ -40,6 +40,8 @@ std::optional<QuantMode> parse_quant_mode(std::string_view text);
 QuantFormat default_format(QuantMode mode);
 /// Whether MLX has kernels for the combination.
 bool supported(const QuantFormat& format);
+/// What is wrong with a combination that is not, and what would be right.
+std::string format_rule(const QuantFormat& format);
 std::string to_string(const QuantFormat& format);  // "affine4g64", "mxfp4"
 
 }  // namespace mlxcel
