@@ -3,13 +3,16 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdlib>
 
 #include "app/commands.h"
+#include "app/flags/shared.h"
 #include "app/options.h"
 #include "app/perplexity.h"
 #include "app/terminal.h"
 #include "base/memory.h"
 #include "models/export.h"
+#include "models/fitted.h"
 #include "text/gguf_export.h"
 
 namespace mlxcel::app {
@@ -66,11 +69,12 @@ void print_plan(const ExportPlan& plan, bool every) {
              human_bytes(plan.bytes), plan.bits_per_weight);
 }
 
-double perplexity_of(const std::string& model, const ModelFlags& flags, const std::string& text) {
-  ModelFlags own = flags;
+double perplexity_of(const std::string& model, const ServeFlags& flags, const std::string& text) {
+  ModelFlags own = flags.model;
   own.model = model;
   own.quiet = true;
   EngineOptions options = engine_options(own);
+  options.adapters = flags.engine.adapters;
   options.parallel = 1;
   options.warmup = false;
   PerplexityOptions measure;
@@ -85,7 +89,8 @@ double perplexity_of(const std::string& model, const ModelFlags& flags, const st
 }  // namespace
 
 int quantize_command(int argc, char** argv) {
-  ModelFlags model;
+  FlagState state;
+  ModelFlags& model = state.serve.model;
   ExportOptions options;
   std::string mode = "affine", dtype, shard_size = "5GB", evaluate;
   std::optional<int> bits, group;
@@ -129,6 +134,9 @@ int quantize_command(int argc, char** argv) {
   app.add_option("--surgery", model.surgery, "edit weights first, by a YAML file")
       ->type_name("FILE")
       ->group("Format");
+  SharedFlags shared(app, state);
+  shared.add("Format", {{"--lora", "bake an adapter in first: its folder or file; repeatable"},
+                        {"--lora-scaled", "the same, scaled beside its own alpha / r; repeatable"}});
   app.add_option("--shard-size", shard_size, "largest file")
       ->type_name("SIZE")
       ->capture_default_str()
@@ -170,6 +178,8 @@ int quantize_command(int argc, char** argv) {
   Checkpoint checkpoint = open_checkpoint(source);
   if (surgery) surgery(checkpoint);
   for (const std::string& warning : checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const AdapterSource& one : state.serve.engine.adapters)
+    options.adapters.push_back({settled(checkpoint.config, AdapterFiles::read(one.path)), one.scale});
   if (checkpoint.gguf) {
     try {
       options.files = tokenizer_files(*checkpoint.gguf);
@@ -187,7 +197,7 @@ int quantize_command(int argc, char** argv) {
     print_plan(plan, true);
     return 0;
   }
-  const double before = text.empty() ? 0 : perplexity_of(source.string(), model, text);
+  const double before = text.empty() ? 0 : perplexity_of(source.string(), state.serve, text);
   {
     ProgressBar bar("writing");
     write_export(checkpoint, plan, options, target, force,
@@ -197,8 +207,10 @@ int quantize_command(int argc, char** argv) {
     if (!tensor.why.empty()) fmt::print("{}: {} ({})\n", tensor.name, tensor.becomes(), tensor.why);
   print_plan(plan, false);
   if (!text.empty()) {
-    ModelFlags written = model;
-    written.surgery.clear();
+    ServeFlags written = state.serve;
+    written.model.surgery.clear();
+    written.engine.adapters.clear();
+    ::unsetenv("MLXCEL_SURGERY");  // it is in the weights now
     const double after = perplexity_of(target, written, text);
     fmt::print("change: {:+.2f} %\n", 100 * (after / before - 1));
   }

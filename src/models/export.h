@@ -17,6 +17,7 @@
 
 #include "checkpoint/checkpoint.h"
 #include "checkpoint/formats/quant_map.h"
+#include "models/model.h"
 
 namespace mlxcel {
 
@@ -30,7 +31,8 @@ struct ExportOptions {
   std::string recipe;  // mixed_2_6, mixed_3_4, mixed_3_6, mixed_4_6; empty: none
   std::vector<ExportOverride> overrides;
   std::vector<std::string> skip;
-  std::optional<mx::Dtype> dtype;  // absent: the configuration's, else as stored
+  std::vector<FusedAdapter> adapters;  // baked in before anything else; they live as long as the plan
+  std::optional<mx::Dtype> dtype;      // absent: the configuration's, else as stored
   bool dequantize = false;
   bool names_are_final = false;  // the source has the names to write: no rules of an architecture
   std::uint64_t shard_bytes = std::uint64_t{5} << 30;
@@ -56,8 +58,6 @@ struct ExportPlan {
   double bits_per_weight = 0;
   std::vector<std::string> warnings;
 };
-
-std::string format_rule(const QuantFormat& format);  // "expected bits 2, 3, …"
 
 ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& options);
 

@@ -6,8 +6,10 @@
 #include "checkpoint/formats/quant_map.h"
 #include "checkpoint/rules.h"
 #include "checkpoint/rules/pattern.h"
+#include "checkpoint/text_config.h"
 #include "models/arch.h"
 #include "models/export.h"
+#include "models/fitted.h"
 
 namespace mlxcel {
 namespace {
@@ -100,10 +102,6 @@ class Mixed {
   size_t place_ = 0;
 };
 
-Config text_config(const Config& config) {
-  return config.is_object("text_config") ? config.child("text_config") : config;
-}
-
 /// The type mlx-lm casts to: the configuration's word.
 std::optional<mx::Dtype> declared_dtype(const Config& config) {
   for (const Config& block : {config, text_config(config)})
@@ -135,17 +133,19 @@ std::shared_ptr<Source> stacked(const Checkpoint& checkpoint) {
   return apply_rules(checkpoint.source, std::move(rules));
 }
 
-}  // namespace
-
-std::string format_rule(const QuantFormat& format) {
-  if (format.mode == QuantMode::affine)
-    return fmt::format(
-        "bits {} with group size {}: expected bits 2, 3, 4, 5, 6 or 8 and group size 32, 64 or 128",
-        format.bits, format.group_size);
-  const QuantFormat only = default_format(format.mode);
-  return fmt::format("bits {} with group size {}: {} has {} bits and groups of {}, nothing else", format.bits,
-                     format.group_size, to_string(format.mode), only.bits, only.group_size);
+/// The same with adapters in its weights. Pairs that fit no weight end here, before anything is written.
+std::shared_ptr<Source> adapted(std::shared_ptr<Source> source, const std::vector<FusedAdapter>& adapters) {
+  for (const FusedAdapter& one : adapters) {
+    for (const std::string& name : source->names())
+      if (const auto info = source->find(name); info && info->shape.size() >= 2)
+        fitted(*source, one.files, name, info->shape);
+    refuse_unused(one.files);
+    check_copies(*source, one.files);
+  }
+  return fused(std::move(source), adapters);
 }
+
+}  // namespace
 
 std::string ExportTensor::becomes() const {
   if (format) return to_string(*format);
@@ -157,7 +157,7 @@ std::string ExportTensor::becomes() const {
 
 ExportPlan plan_export(const Checkpoint& checkpoint, const ExportOptions& options) {
   ExportPlan plan;
-  plan.source = options.names_are_final ? checkpoint.source : stacked(checkpoint);
+  plan.source = adapted(options.names_are_final ? checkpoint.source : stacked(checkpoint), options.adapters);
   const auto names = plan.source->names();
   const Config text = text_config(checkpoint.config);
   const bool tied =

@@ -199,3 +199,35 @@ def check_evaluate(context):
     text.write_text("the quick brown fox jumps over the lazy dog. " * 40)
     out = context.ok("quantize", "-m", context.tiny(), "-o", context.folder / "evaluated", "--evaluate", text)
     assert out.out.count("perplexity of") == 2 and "change:" in out.out, out
+
+
+def check_adapters_are_baked_in(context):
+    from check_general import write_adapter
+    source, adapter = context.tiny(), write_adapter(context)
+    dense = ["--dequantize", "--dtype", "f32"]
+    context.ok("quantize", "-m", source, "-o", context.folder / "bare", *dense)
+    before = models.read_safetensors(context.folder / "bare/model.safetensors")
+    factors = models.read_safetensors(adapter / "adapter_model.safetensors")
+    for name, words, scale in (("baked", ["--lora", adapter], 1.0), ("half", ["--lora-scaled", f"{adapter}:0.5"], 0.5)):
+        context.ok("quantize", "-m", source, "-o", context.folder / name, *dense, *words)
+        after = models.read_safetensors(context.folder / name / "model.safetensors")
+        for module in ("model.layers.0.self_attn.q_proj", "model.layers.1.self_attn.o_proj"):
+            a, b = (floats(factors[f"base_model.model.{module}.lora_{half}.weight"]) for half in "AB")
+            old, new = floats(before[module + ".weight"]), floats(after[module + ".weight"])
+            for row in range(0, 64, 9):
+                for column in range(64):
+                    added = scale * 2 * sum(b[row * 4 + r] * a[r * 64 + column] for r in range(4))  # alpha / r is 2
+                    # Written over a bfloat16 model: one rounding of the sum.
+                    assert abs(new[row * 64 + column] - old[row * 64 + column] - added) <= 2 ** -8 * (abs(old[row * 64 + column]) + abs(added)) + 1e-6
+        assert after["model.layers.0.mlp.up_proj.weight"] == before["model.layers.0.mlp.up_proj.weight"], "nothing else moved"
+    # Coded afterwards it answers as the model with the adapter beside it, up to the coding.
+    context.ok("quantize", "-m", source, "-o", context.folder / "baked8", "--bits", "8", "--lora", adapter)
+    context.ok("run", "-m", context.folder / "baked8", "-p", "abc", "-n", "4")
+    stray = context.folder / "stray-adapter"
+    shutil.copytree(adapter, stray)
+    odd = {name.replace("q_proj", "z_proj"): entry for name, entry in factors.items()}
+    models.write_safetensors(stray / "adapter_model.safetensors", odd)
+    refused = context.fails(1, "quantize", "-m", source, "-o", context.folder / "stray", "--lora", stray)
+    assert "z_proj" in refused.err and not (context.folder / "stray").exists(), refused
+    refused = context.fails(1, "quantize", "-m", source, "-o", context.folder / "stray", "--lora", "/nowhere/adapter")
+    assert "/nowhere/adapter" in refused.err, refused
