@@ -194,6 +194,7 @@ void run_engine(const ServeFlags& flags, const std::vector<Test>& tests, int rep
     most = std::max(most, test.batch);
     window = std::max(window, test.depth + test.prompt + test.generated + 2);
   }
+  options.draft_policy = false;  // what is asked for is measured
   options.parallel = most;
   options.max_queue = static_cast<size_t>(most) + 1;
   if (options.context == 0) options.context = window;

@@ -172,9 +172,16 @@ std::string statistics_line(const TextEnd& end) {
 std::string speculation_line(const TextEnd& end, bool lookup) {
   const Timings& t = end.timings;
   const auto over = [](int part, int whole) { return whole > 0 ? static_cast<double>(part) / whole : 0.0; };
-  return fmt::format("{} rounds={} proposed={} accepted={} acceptance_rate={:.3f} mean_accepted_len={:.2f}",
-                     lookup ? "[Prompt lookup]" : "[Speculative acceptance] rule=match", t.draft_rounds,
-                     t.drafted, t.accepted, over(t.accepted, t.drafted), over(t.accepted, t.draft_rounds));
+  std::vector<std::string> places;
+  for (size_t i = 0; i < DraftPlaces::kMost && t.draft_places.tested[i] > 0; ++i)
+    places.push_back(fmt::format("{:.3f}", over(static_cast<int>(t.draft_places.accepted[i]),
+                                                static_cast<int>(t.draft_places.tested[i]))));
+  return fmt::format(
+      "{} rounds={} proposed={} positions_tested={} accepted={} per_position_acceptance=[{}] "
+      "acceptance_rate={:.3f} mean_accepted_len={:.2f}",
+      lookup ? "[Prompt lookup]" : "[Speculative acceptance] rule=match", t.draft_rounds, t.drafted,
+      t.draft_places.all_tested(), t.accepted, fmt::join(places, ","), over(t.accepted, t.drafted),
+      over(t.accepted, t.draft_rounds));
 }
 
 }  // namespace mlxcel::app

@@ -66,8 +66,9 @@ class Conversation {
 
 /// "[Generated N tokens in S s, R tok/s | prompt P tokens, C cached, Q tok/s | finish: REASON]"
 std::string statistics_line(const TextEnd& end);
-/// "[Speculative acceptance] rule=… rounds=… proposed=… accepted=… acceptance_rate=… mean_accepted_len=…", or
-/// what prompt lookup prints.
+/// "[Speculative acceptance] rule=… rounds=… proposed=… positions_tested=… accepted=…
+/// per_position_acceptance=[…] acceptance_rate=… mean_accepted_len=…", or what prompt lookup prints. A place
+/// of a draft is tested when all before it were accepted; its acceptance is a share of those tests.
 std::string speculation_line(const TextEnd& end, bool lookup);
 
 }  // namespace mlxcel::app

@@ -43,7 +43,7 @@ double cosine(const std::vector<float>& a, const std::vector<float>& b) {
 int embed_command(int argc, char** argv) {
   FlagState state;
   ModelFlags& model = state.serve.model;
-  std::vector<std::string> texts;
+  std::vector<std::string> texts, images;
   std::string file, instruction, pooling;
   int dimensions = 0, max_length = 0, batch = 0, normalize = 2;
   bool json = false;
@@ -54,6 +54,10 @@ int embed_command(int argc, char** argv) {
   add_source_flags(app, model, false);
   app.add_option("-p,--prompt", texts, "a text; repeatable")->type_name("TEXT")->group("Input")->take_all();
   app.add_option("-f,--file", file, "a file with one text per line")->type_name("PATH")->group("Input");
+  app.add_option("--image", images, "an image; repeatable (models that see)")
+      ->type_name("FILE")
+      ->group("Input")
+      ->take_all();
   app.add_option("--instruction", instruction, "put before every text")->type_name("S")->group("Input");
   app.add_option("--max-length", max_length, "refuse longer texts (tokens); 0: the model's limit")
       ->type_name("N")
@@ -85,6 +89,7 @@ int embed_command(int argc, char** argv) {
     if (!in) throw UsageError(fmt::format("--file {}: cannot be opened", file));
     for (std::string line; std::getline(in, line);) texts.push_back(line);
   }
+  refuse_media("--image", images);
   if (texts.empty()) throw UsageError("embed: nothing to embed; give -p TEXT or -f FILE");
 
   const auto engine = load_engine(model, engine_options(model));

@@ -18,7 +18,7 @@ double environment_number(const char* name, double fallback) {
   if (!text || !*text) return fallback;
   char* end = nullptr;
   const double value = std::strtod(text, &end);
-  if (*end != '\0' || !std::isfinite(value) || value < 0) {
+  if (*end != '\0' || !std::isfinite(value) || value <= 0) {
     fmt::print(stderr, "warning: {}={}: expected a positive number; using {}\n", name, text, fallback);
     return fallback;
   }
@@ -71,7 +71,7 @@ Estimate estimate_memory(const ModelPlan& plan, const Config& config, const std:
   e.total = e.weights + e.kv + e.headroom + e.activation + e.inflight;
   // A limit that was set is the budget itself, whatever else is free.
   const char* limit = std::getenv("MLXCEL_MEMORY_LIMIT");
-  const auto set = limit ? parse_bytes(limit) : std::nullopt;
+  const auto set = limit ? parse_limit(limit) : std::nullopt;
   e.budget = set && *set > 0 ? *set : available_memory();
   e.fits = e.total <= e.budget;
   return e;
@@ -92,11 +92,12 @@ std::string estimate_text(const ModelPlan& plan, const Estimate& e, std::uintmax
   return text;
 }
 
-void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows) {
+void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows, int most) {
   const Checkpoint checkpoint = open_checkpoint(model);
   const ModelPlan plan = plan_model(checkpoint.config, checkpoint.source);
   const int own = plan.info.max_positions > 0 ? plan.info.max_positions : 4096;
-  const auto window = static_cast<std::uintmax_t>(flags.context > 0 ? flags.context : own);
+  const int wanted = flags.context > 0 ? flags.context : own;
+  const auto window = static_cast<std::uintmax_t>(most > 0 ? std::min(wanted, most) : wanted);
   const auto batch = static_cast<std::uintmax_t>(rows);
   const Estimate e = estimate_memory(plan, checkpoint.config, flags.kv_cache_mode, window, batch,
                                      static_cast<std::uintmax_t>(flags.prefill_chunk));

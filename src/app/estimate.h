@@ -32,6 +32,7 @@ std::string estimate_text(const ModelPlan& plan, const Estimate& estimate, std::
 /// --estimate-memory: prints what `rows` sequences of this model would need; over budget is out_of_memory
 /// unless
 /// --force.
-void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows);
+/// `most`: no window is larger (--max-kv-size); 0: no such bound.
+void preflight(const ModelFlags& flags, const std::filesystem::path& model, int rows, int most = 0);
 
 }  // namespace mlxcel::app

@@ -7,12 +7,14 @@
 #include "app/answer_printer.h"
 #include "app/commands.h"
 #include "app/conversation.h"
+#include "app/environment.h"
 #include "app/estimate.h"
 #include "app/generate_flags.h"
 #include "app/options.h"
 #include "app/recommend.h"
 #include "app/repl.h"
 #include "app/terminal.h"
+#include "base/clock.h"
 
 namespace mlxcel::app {
 namespace {
@@ -22,7 +24,7 @@ void print_banner(const Engine& engine) {
   fmt::print(stderr, "mlxcel {} | {} ({}) | {} | {} | KV {} | ctx {}\n", MLXCEL_VERSION, device_label(),
              MLXCEL_BACKEND_NAME, engine.checkpoint().path.filename().string(), info.weights_label,
              engine.kv_label(), engine.context());
-  for (const std::string& note : device_notes()) fmt::print(stderr, "{}\n", note);
+  for (const std::string& note : environment_notes()) fmt::print(stderr, "{}\n", note);
   for (const std::string& warning : engine.warnings()) fmt::print(stderr, "warning: {}\n", warning);
 }
 
@@ -62,8 +64,17 @@ void print_profile(const Engine& engine, const TextEnd& end) {
              total > 0 ? 100 * stats.kernel_seconds / total : 0.0);
 }
 
+/// MLXCEL_PROFILE_TTFT: what lies before the first token.
+void print_first_token(double load_ms, const TextEnd& end) {
+  const Timings& t = end.timings;
+  fmt::print(
+      stderr,
+      "profile: first token: load {:.1f} ms, queue {:.1f} ms, prompt {:.1f} ms ({} tokens, {} cached)\n",
+      load_ms, t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens);
+}
+
 int answer_once(Engine& engine, Conversation& conversation, const GenerateFlags& flags,
-                const std::string& prompt) {
+                const std::string& prompt, double load_ms) {
   const Interrupt interrupt;
   AnswerPrinter printer(flags.show_reasoning);
   const TextEnd end = conversation.answer(prompt, [&](const std::string& piece, bool thought) {
@@ -78,13 +89,14 @@ int answer_once(Engine& engine, Conversation& conversation, const GenerateFlags&
     std::fputc('\n', stdout);
   }
   const bool quiet = flags.model().quiet;
-  const EngineOptions& drafts = flags.state.serve.engine;
-  const bool drafted = drafts.prompt_lookup || drafts.internal_mtp || !flags.state.serve.draft.model.empty();
-  if (drafted && !flags.json && !quiet) fmt::print("{}\n", speculation_line(end, drafts.prompt_lookup));
+  const std::string drafts = engine.draft_kind();
+  if (!drafts.empty() && !flags.json && !quiet)
+    fmt::print("{}\n", speculation_line(end, drafts == "prompt-lookup"));
   std::fflush(stdout);
   if (std::ferror(stdout)) fail(ErrorKind::internal, "stdout: the answer could not be written");
   if (!quiet) fmt::print(stderr, "{}\n", statistics_line(end));
-  if (flags.profile) print_profile(engine, end);
+  if (flags.profile || variable_is_on("MLXCEL_PROFILE")) print_profile(engine, end);
+  if (variable_is_on("MLXCEL_PROFILE_TTFT")) print_first_token(load_ms, end);
   if (end.finish == "cancelled") throw Interrupted{};
   return 0;
 }
@@ -121,20 +133,15 @@ TurnOptions turn_options(const GenerateFlags& flags, const Engine& engine) {
   return turn;
 }
 
-void refuse_media(const GenerateFlags& flags, const Engine& engine) {
-  for (const auto& [paths, flag] :
-       {std::pair{&flags.images, "--image"}, {&flags.sounds, "--audio"}, {&flags.videos, "--video"}})
-    if (!paths->empty())
-      fail(ErrorKind::unsupported, "{}: {} is a model of text and takes no such file", flag,
-           engine.info().model_type);
-}
-
 int command(Door door, int argc, char** argv) {
   GenerateFlags flags = parse_generate_flags(door, argc, argv);
   const ServeFlags& serve = flags.state.serve;
   const auto constraint = constraint_of(flags.grammar);
   engine_options(flags.model());  // what is wrong with a flag ends here
   checked_reference(flags.model());
+  refuse_media("--image", flags.images);
+  refuse_media("--audio", flags.sounds);
+  refuse_media("--video", flags.videos);
   if (flags.recommend) {
     fmt::print("{}", recommendation(resolve(flags.model()), flags.model().context));
     return 0;
@@ -148,12 +155,13 @@ int command(Door door, int argc, char** argv) {
   options.parallel = 1;
   if (prompt) options.warmup = false;  // one answer: its own pass is the first
   options.model = resolve(flags.model());
-  if (flags.model().estimate) preflight(flags.model(), options.model, 1);
+  if (flags.model().estimate) preflight(flags.model(), options.model, 1, options.max_kv_size);
+  const TimePoint begun = Clock::now();
   const auto engine = load_engine(flags.model(), options);
+  const double load_ms = milliseconds_between(begun, Clock::now());
   if (engine->info().encoder)
     fail(ErrorKind::unsupported, "{} is an encoder and writes no text; use `mlxcel embed`",
          engine->info().model_type);
-  refuse_media(flags, *engine);
   if (!flags.model().quiet) print_banner(*engine);
 
   TurnOptions turn = turn_options(flags, *engine);
@@ -166,7 +174,7 @@ int command(Door door, int argc, char** argv) {
         "warning: this model has no chat template and is probably a base model ({}); turns are built as "
         "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
         base_model_hint(engine->info().family));
-  if (prompt) return answer_once(*engine, conversation, flags, *prompt);
+  if (prompt) return answer_once(*engine, conversation, flags, *prompt, load_ms);
   return run_repl(*engine, conversation, flags);
 }
 

@@ -96,6 +96,7 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
   app.add_flag("--prompt-lookup", flags.prompt_lookup, "draft from what prompt and answer repeat")
       ->group(group);
   shared.add(group, {{"--draft-model", nullptr, "-md,--draft-model,--model-draft"},
+                     {"--prompt-lookup-policy"},
                      {"--draft-kind"},
                      {"--draft-max"},
                      {"--draft-block-size"},
@@ -105,7 +106,8 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
                                  {"--cache-type-k"},
                                  {"--cache-type-v"},
                                  {"--turbo-boundary-v"},
-                                 {"--kv-skip-last-layer"}});
+                                 {"--kv-skip-last-layer"},
+                                 {"--max-kv-size", "no window is larger than this; 0 (default): no bound"}});
   shared.add("Prompts kept on disk",
              {{"--prompt-cache-dir"}, {"--prompt-cache-disk-bytes"}, {"--prompt-cache-disk-ttl"}});
   shared.add("Adapters (LoRA)", {{"--lora"}, {"--lora-scaled"}, {"--lora-fuse"}});
@@ -122,6 +124,10 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
                                   {"--yarn-attn-factor"},
                                   {"--yarn-beta-slow"},
                                   {"--yarn-beta-fast"}});
+  shared.add("Diffusion Options", {{"--max-denoising-steps"},
+                                   {"--diffusion-threshold"},
+                                   {"--diffusion-sampler"},
+                                   {"--diffusion-max-canvas-length"}});
   // Known, and answered with what they wait for.
   shared.add("", {{"--tp-size"},
                   {"--tp-moe-mode"},
@@ -130,13 +136,21 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
                   {"--pp-size"},
                   {"--pp-layers"},
                   {"--pp-micro-batch-size"},
-                  {"--max-denoising-steps"},
-                  {"--diffusion-sampler"},
-                  {"--diffusion-threshold"},
                   {"--diffusion-min-canvas-length"},
-                  {"--diffusion-max-canvas-length"},
                   {"--diffusion-full-canvas"},
-                  {"--max-kv-size"}});
+                  {"--image-soft-tokens"},
+                  {"--image-min-tokens"},
+                  {"--image-max-tokens"},
+                  {"--fps"},
+                  {"--video-max-frames"},
+                  {"--layout-detections"},
+                  {"--output-audio"},
+                  {"--extra-decoding-seconds"},
+                  {"--stream"},
+                  {"--max-streaming-seconds"},
+                  {"--language"},
+                  {"--translate"},
+                  {"--format"}});
 }
 
 void check_template_flags(GenerateFlags& flags) {

@@ -10,16 +10,35 @@
 #include <filesystem>
 #include <string_view>
 
+#include "app/terminal.h"
 #include "hub/store.h"
 
 namespace mlxcel::app {
 namespace {
 
 constexpr int kHistoryLines = 1000;
+constexpr size_t kMostPasted = size_t{1} << 20;  // characters
+constexpr std::wstring_view kPasteEnd = L"\033[201~";
+
+/// What may stand in a line: tabs and line breaks are all that is left of control characters.
+std::wstring printable(const std::wstring& text) {
+  std::wstring out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const wchar_t c = text[i];
+    if (c == L'\r') {
+      if (i + 1 < text.size() && text[i + 1] == L'\n') continue;
+      out += L'\n';
+    } else if (c == L'\n' || c == L'\t' || (c >= 0x20 && c != 0x7f)) {
+      out += c;
+    }
+  }
+  while (!out.empty() && out.back() == L'\n') out.pop_back();
+  return out;
+}
 
 }  // namespace
 
-LineEditor::LineEditor() {
+LineEditor::LineEditor() : pastes_(understands_sequences(stdout_is_terminal())) {
   std::setlocale(LC_CTYPE, "");
   // Text here is UTF-8 whatever the locale says; without it wide characters could not be edited.
   if (std::string_view(nl_langinfo(CODESET)) != "UTF-8") std::setlocale(LC_CTYPE, "C.UTF-8");
@@ -37,6 +56,8 @@ LineEditor::LineEditor() {
   el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
   el_set(edit_, EL_BIND, "^C", "mlxcel-interrupt", nullptr);
   el_set(edit_, EL_BIND, "^R", "em-inc-search-prev", nullptr);
+  el_set(edit_, EL_ADDFN, "mlxcel-paste", "takes what is pasted as it is", &LineEditor::paste);
+  el_set(edit_, EL_BIND, "\033[200~", "mlxcel-paste", nullptr);
   if (!std::getenv("MLXCEL_NO_HISTORY")) {
     file_ = (cache_root() / "history").string();
     history(history_, &event, H_LOAD, file_.c_str());
@@ -53,7 +74,10 @@ std::optional<std::string> LineEditor::read(const char* prompt_text) {
   prompt_ = prompt_text;
   interrupted_ = left_ = false;
   int count = 0;
+  if (pastes_) std::fputs("\033[?2004h", stdout);
   const char* text = el_gets(edit_, &count);
+  if (pastes_) std::fputs("\033[?2004l", stdout);
+  std::fflush(stdout);
   if (left_ || (!interrupted_ && (text == nullptr || count <= 0))) return std::nullopt;
   if (interrupted_ || text == nullptr) return std::string();
   std::string line(text, static_cast<size_t>(count));
@@ -82,6 +106,29 @@ unsigned char LineEditor::interrupt(EditLine* edit, int) {
   std::fputs("^C\n", stdout);
   el_set(edit, EL_UNBUFFERED, 0);
   return CC_EOF;
+}
+
+// The terminal has said that what follows, up to its own mark, was pasted and not typed.
+unsigned char LineEditor::paste(EditLine* edit, int) {
+  std::wstring text;
+  wchar_t c = 0;
+  bool whole = true;
+  while (!text.ends_with(kPasteEnd)) {
+    if (el_wgetc(edit, &c) != 1) return CC_EOF;
+    if (text.size() >= kMostPasted) {
+      whole = false;
+      text.erase(0, text.size() - kPasteEnd.size());
+    }
+    text += c;
+  }
+  if (!whole) {
+    std::fprintf(stderr, "\nnothing pasted: over %zu characters; give them as a file (-f)\n", kMostPasted);
+    return CC_REDISPLAY;
+  }
+  text.resize(text.size() - kPasteEnd.size());
+  text = printable(text);
+  if (!text.empty() && el_winsertstr(edit, text.c_str()) != 0) return CC_ERROR;
+  return CC_REFRESH;
 }
 
 void LineEditor::save() {

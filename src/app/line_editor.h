@@ -1,5 +1,6 @@
 // libedit behind the little the REPL needs: a line with history and editing. Ctrl-C is a key here, not a
-// signal. Owner: the REPL, one a process. Thread: main.
+// signal; what is pasted (a terminal's bracketed paste) is taken as it is, line breaks included.
+// Owner: the REPL, one a process. Thread: main.
 #pragma once
 
 #include <histedit.h>
@@ -16,8 +17,8 @@ class LineEditor {
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
-  /// A line without its newline; nothing at the end of input or for Ctrl-C on an empty line. Ctrl-C elsewhere
-  /// drops the line and gives an empty one.
+  /// A line without its newline (inside it only where lines were pasted); nothing at the end of input or for
+  /// Ctrl-C on an empty line. Ctrl-C elsewhere drops the line and gives an empty one.
   std::optional<std::string> read(const char* prompt);
   void remember(const std::string& line);
 
@@ -25,12 +26,14 @@ class LineEditor {
   static LineEditor* self(EditLine* edit);
   static char* prompt(EditLine* edit);
   static unsigned char interrupt(EditLine* edit, int);
+  static unsigned char paste(EditLine* edit, int);
   void save();
 
   EditLine* edit_;
   History* history_;
   std::string file_;
   const char* prompt_ = "";
+  const bool pastes_;  // the terminal marks what is pasted
   bool interrupted_ = false, left_ = false, remembered_ = false;
 };
 

@@ -1,36 +1,22 @@
 #include "app/options.h"
 
 #include <fmt/format.h>
-#include <mlx/memory.h>
 #include <mlx/version.h>
 
 #include <array>
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <map>
 #include <memory>
 #include <string_view>
 
-#include "app/download_bars.h"
 #include "app/flags/shared.h"
-#include "app/terminal.h"
 #include "base/file.h"
-#include "base/memory.h"
 #include "base/worker_pool.h"
-#include "checkpoint/surgery.h"
-#include "hub/download.h"
 #include "kernels/matrix.h"
 
 namespace mlxcel::app {
 namespace {
-
-/// A name for messages: the flag as users type it.
-int bounded(long long value, long long low, long long high, const char* flag) {
-  if (value < low || value > high)
-    throw UsageError(fmt::format("{} {}: expected {} to {}", flag, value, low, high));
-  return static_cast<int>(value);
-}
 
 std::function<void(CLI::App&)> flag_sink;
 std::map<std::pair<const CLI::App*, std::string>, std::string> one_dash_spellings;
@@ -138,125 +124,6 @@ Reference checked_reference(const ModelFlags& flags) {
   }
 }
 
-std::filesystem::path resolve(const ModelFlags& flags) {
-  ResolveOptions options;
-  if (!flags.models_dir.empty()) options.store = flags.models_dir;
-  options.revision = flags.revision;
-  options.file = flags.hf_file;
-  const Reference reference = checked_reference(flags);
-  if (reference.path && !flags.revision.empty())
-    throw UsageError(fmt::format("--revision {}: {} is a local path; a revision needs owner/name",
-                                 flags.revision, flags.model));
-  if (flags.offline) go_offline();
-  if (flags.fetch && !offline()) {
-    options.fetch = [&](const Reference& source, const std::filesystem::path& folder) {
-      fmt::print(stderr, "{}: not here yet; fetching it\n", source.text);
-      DownloadBars bars;
-      download_model(
-          source,
-          {.folder = folder, .revision = flags.revision, .file = flags.hf_file, .token = flags.hf_token},
-          bars);
-    };
-  } else if (offline()) {
-    options.why_no_fetch = "offline";
-  }
-  return resolve_model(reference, options);
-}
-
-CheckpointEdit surgery_edit(const ModelFlags& flags) {
-  const char* variable = std::getenv("MLXCEL_SURGERY");
-  const bool from_variable = variable && *variable && (flags.surgery.empty() || flags.surgery == variable);
-  if (flags.surgery.empty() && !from_variable) return nullptr;
-  try {
-    return [surgery = read_surgery(from_variable ? variable : flags.surgery)](Checkpoint& checkpoint) {
-      checkpoint.source = operate(checkpoint.source, checkpoint.config, surgery);
-    };
-  } catch (const Error& error) {
-    throw UsageError(fmt::format("{}: {}", from_variable ? "MLXCEL_SURGERY" : "--surgery", error.what()));
-  }
-}
-
-namespace {
-
-/// Variables that every command with a model reads; what is wrong with one ends here.
-void read_environment() {
-  try {
-    kernels::isa_name();
-    kernel_mode();
-    available_memory();
-  } catch (const Error& error) {
-    throw UsageError(error.what());
-  }
-  const char* text = std::getenv("MLXCEL_CACHE_LIMIT");
-  if (!text || !*text) return;
-  const auto bytes = std::string_view(text) == "none" ? std::optional<size_t>(0) : parse_bytes(text);
-  if (!bytes)
-    throw UsageError(fmt::format("MLXCEL_CACHE_LIMIT={}: expected bytes such as 512M, or none", text));
-  if (*bytes > 0) mx::set_cache_limit(*bytes);
-}
-
-}  // namespace
-
-EngineOptions engine_options(const ModelFlags& flags, EngineOptions options) {
-  read_environment();
-  surgery_edit(flags);  // a bad file ends here, before a model is touched
-  check(flags.rope);
-  options.context = bounded(flags.context, 0, 1 << 24, "--ctx-size");
-  options.prefill_chunk = bounded(flags.prefill_chunk, 0, 1 << 24, "--prefill-chunk-size");
-  options.kv_cache_mode = flags.kv_cache_mode;
-  options.warmup = !flags.no_warmup;
-  if (flags.threads != 0) WorkerPool::set_shared_threads(bounded(flags.threads, 1, 1024, "--threads"));
-  if (!flags.cpu_precision.empty()) {
-    try {
-      kernels::set_precision(kernels::parse_precision(flags.cpu_precision));
-    } catch (const Error& error) {
-      throw UsageError(fmt::format("--cpu-precision: {}", error.what()));
-    }
-  }
-  return options;
-}
-
-namespace {
-
-/// What makes these weights others than their files': the surgery's text and the overrides of positions.
-std::string edits_in_words(const ModelFlags& flags) {
-  const char* variable = std::getenv("MLXCEL_SURGERY");
-  const std::string file = !flags.surgery.empty() ? flags.surgery : variable ? variable : "";
-  return (file.empty() ? "" : read_file(file, size_t{4} << 20)) + words_of(flags.rope);
-}
-
-}  // namespace
-
-std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options) {
-  const CheckpointEdit surgery = surgery_edit(flags);
-  if (options.model.empty()) options.model = resolve(flags);
-  ProgressBar bar("loading");
-  options.progress = [&](size_t done, size_t total) { bar.update(done, total); };
-  options.weight_edits = edits_in_words(flags);
-  auto engine = Engine::load(options, [&](Checkpoint& checkpoint) {
-    if (surgery) surgery(checkpoint);
-    override_rope(checkpoint, flags.rope);
-  });
-  require_rotary(engine->checkpoint(), flags.rope);
-  return engine;
-}
-
-std::vector<std::string> device_notes() {
-  const char* text = std::getenv("MLXCEL_DEVICE");
-  const std::string_view wanted = text ? text : "";
-  const std::string_view backend = MLXCEL_BACKEND_NAME;
-  if (wanted.empty() || wanted == "cpu" || wanted == backend) return {};
-  if (wanted == "gpu") {
-    if (backend != "cpu") return {};
-    return {"MLXCEL_DEVICE=gpu: this build has no GPU backend; the CPU is used"};
-  }
-  if (wanted == "metal" || wanted == "cuda")
-    return {
-        fmt::format("MLXCEL_DEVICE={}: this build has the {} backend only; that is used", wanted, backend)};
-  return {fmt::format("MLXCEL_DEVICE={}: expected gpu, metal, cuda or cpu; the {} backend is used", wanted,
-                      backend)};
-}
-
 std::string device_label() {
   if (kernel_mode() == KernelMode::reference) return fmt::format("{} (plain MLX graph)", MLXCEL_BACKEND_NAME);
   const int threads = WorkerPool::shared().width();
@@ -316,6 +183,9 @@ void parse(CLI::App& app, int argc, char** argv) {
 }
 
 int guarded(const std::string& program, const std::function<int()>& body) {
+  // A closed pipe and a limit on files are write errors with a message, not a silent death.
+  std::signal(SIGPIPE, SIG_IGN);
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
     return body();
   } catch (const CLI::CallForHelp&) {

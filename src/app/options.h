@@ -36,6 +36,7 @@ struct ModelFlags {
   std::string cpu_precision;
   int prefill_chunk = 2048;
   RopeFlags rope;
+  DiffusionFlags diffusion;
   bool no_warmup = false;
   bool quiet = false;
   bool estimate = false, force = false;  // the memory preflight; go on whatever it says
@@ -54,12 +55,13 @@ EngineOptions engine_options(const ModelFlags& flags, EngineOptions base = {});
 using CheckpointEdit = std::function<void(Checkpoint&)>;
 /// --surgery or MLXCEL_SURGERY, read and checked; null where there is none. UsageError for a bad file.
 CheckpointEdit surgery_edit(const ModelFlags& flags);
+/// Before anything is fetched or loaded: no family of this build takes more than text. unsupported naming
+/// flag and file.
+void refuse_media(const char* flag, const std::vector<std::string>& paths);
 /// Loads with a progress bar on a terminal, surgery and overrides of positions applied. `options.model` may
 /// be the resolved path already.
 std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions options);
 
-/// What the environment asks of the device that this build does not have, or does not know: for banners.
-std::vector<std::string> device_notes();
 /// "cpu avx2, 2 threads, high".
 std::string device_label();
 /// "mlxcel 0.1.0 (mlx 0.32.4, backends: cpu)".

@@ -34,7 +34,7 @@ std::string kv_advice(const ModelPlan& plan, int tokens) {
   if (latent) return "int8 (latent attention)";
   if (tokens <= 32768) return fmt::format("int8 ({} tokens)", tokens);
   if (!powers) return "int8 (the head dimension is no power of two)";
-  return fmt::format("turbo4-asym ({} tokens)", tokens);
+  return fmt::format("turbo4-delegated ({} tokens)", tokens);
 }
 
 }  // namespace

@@ -41,7 +41,8 @@ class Repl {
       } else {
         editor_.remember(text);
         if (text.find_first_not_of(" \t") == std::string::npos) continue;
-        if (text[0] == '/') {
+        // Several lines were pasted: text that happens to begin with a slash is no command.
+        if (text[0] == '/' && text.find('\n') == std::string::npos) {
           if (!command(text)) break;
           continue;
         }

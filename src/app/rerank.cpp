@@ -96,14 +96,14 @@ int rerank_command(int argc, char** argv) {
        {std::pair{top, "--top-n"}, {batch, "--batch-size"}, {model.context, "--max-length"}})
     if (value < 0) throw UsageError(fmt::format("{} {}: expected 0 or more", flag, value));
 
+  refuse_media("--image", images);
+  refuse_media("--query-image", query_image.empty() ? std::vector<std::string>{} : std::vector{query_image});
+
   EngineOptions options = engine_options(model);
   options.reranker = true;
   options.prompt_cache = false;
   const auto engine = load_engine(model, options);
   const ModelInfo& info = engine->info();
-  if (!images.empty() || !query_image.empty())
-    fail(ErrorKind::unsupported, "{}: {} ranks texts and takes no images",
-         images.empty() ? "--query-image" : "--image", info.model_type);
   const Ranked ranked = rank(*engine, query, documents, instruction,
                              batch == 0 ? documents.size() : static_cast<size_t>(batch));
 

@@ -4,10 +4,12 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "app/options.h"
 #include "base/error.h"
+#include "models/model.h"
 
 namespace mlxcel::app {
 namespace {
@@ -99,6 +101,42 @@ void apply(Json& config, const RopeFlags& flags) {
   block = std::move(next);
 }
 
+void edit_config(Checkpoint& checkpoint, const std::function<void(Json&)>& edit) {
+  Json config = Json::parse(checkpoint.config.dump(), nullptr, false);
+  if (!config.is_object())
+    fail(ErrorKind::unsupported, "{}: flags cannot edit this configuration", checkpoint.config.where());
+  edit(config);
+  checkpoint.config = Config::parse(config.dump(), checkpoint.config.where());
+}
+
+/// Flags that contradict the model, or each other.
+void check(const DiffusionFlags& flags, const ModelInfo& info) {
+  const Diffusion& model = info.diffusion;
+  if (model.block == 0)
+    throw UsageError(fmt::format(
+        "--max-denoising-steps and --diffusion-*: {} writes one token after another; there is no block that "
+        "it would fill in by rounds",
+        info.model_type));
+  // A block that is drawn anew in every round may have any number of them.
+  if (flags.steps && !model.redraws && *flags.steps > model.block)
+    throw UsageError(fmt::format("--max-denoising-steps {}: the blocks of this model have {} tokens",
+                                 *flags.steps, model.block));
+  if (flags.sampler == "entropy-bound" && !model.redraws)
+    throw UsageError(
+        fmt::format("--diffusion-sampler entropy-bound: {} takes the tokens that it is surest of: confidence",
+                    info.model_type));
+  if (flags.sampler == "entropy-bound" && flags.threshold)
+    throw UsageError("--diffusion-threshold: belongs to --diffusion-sampler confidence");
+  if (flags.canvas && !model.redraws)
+    throw UsageError(
+        fmt::format("--diffusion-max-canvas-length {}: the blocks of {} have the {} tokens that it was "
+                    "trained with",
+                    *flags.canvas, info.model_type, model.block));
+  if (flags.canvas && *flags.canvas > model.block)
+    throw UsageError(fmt::format("--diffusion-max-canvas-length {}: the longest of this model is {}",
+                                 *flags.canvas, model.block));
+}
+
 }  // namespace
 
 bool RopeFlags::any() const {
@@ -134,13 +172,24 @@ void check(const RopeFlags& flags) {
 
 void override_rope(Checkpoint& checkpoint, const RopeFlags& flags) {
   if (!flags.any()) return;
-  Json config = Json::parse(checkpoint.config.dump(), nullptr, false);
-  if (!config.is_object())
-    fail(ErrorKind::unsupported, "{}: RoPE flags cannot edit this configuration", checkpoint.config.where());
-  Json& text =
-      config.contains("text_config") && config["text_config"].is_object() ? config["text_config"] : config;
-  apply(text, flags);
-  checkpoint.config = Config::parse(config.dump(), checkpoint.config.where());
+  edit_config(checkpoint, [&](Json& config) {
+    const bool inside = config.contains("text_config") && config["text_config"].is_object();
+    apply(inside ? config["text_config"] : config, flags);
+  });
+}
+
+void override_diffusion(Checkpoint& checkpoint, const DiffusionFlags& flags) {
+  if (!flags.any()) return;
+  const ModelInfo info = plan_model(checkpoint.config, checkpoint.source).info;
+  check(flags, info);
+  edit_config(checkpoint, [&](Json& config) {
+    if (flags.steps) config["denoising_steps"] = *flags.steps;
+    if (flags.canvas) config["canvas_length"] = *flags.canvas;
+    if (flags.threshold)
+      config["denoising_threshold"] = *flags.threshold;
+    else if (flags.sampler == "confidence")
+      config["denoising_threshold"] = info.diffusion.threshold;
+  });
 }
 
 void require_rotary(const Checkpoint& checkpoint, const RopeFlags& flags) {

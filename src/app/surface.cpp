@@ -236,11 +236,12 @@ std::string fish(const std::vector<CommandInfo>& commands) {
       out += when;
       for (const auto& name : flag.shorts) out += (name.size() == 1 ? " -s " : " -o ") + name;
       for (const auto& name : flag.longs) out += " -l " + name;
-      if (flag.value != "none") out += " -r";
+      // -r: a value, files among them; -x: a value, and no file.
+      const bool files = wants_model(flag) || wants_file(flag) || wants_folder(flag);
+      if (flag.value != "none") out += files ? " -r -F" : " -x";
       if (!flag.choices.empty())
         out += " -a " + single_quoted(fmt::format("{}", fmt::join(flag.choices, " ")));
-      if (wants_model(flag)) out += " -F -a '(mlxcel list -q 2>/dev/null)'";
-      if (wants_file(flag) || wants_folder(flag)) out += " -F";
+      if (wants_model(flag)) out += " -a '(mlxcel list -q 2>/dev/null)'";
       out += " -d " + single_quoted(flag.about) + "\n";
     }
     if (!command.positional.empty()) out += when + " -F -a '(mlxcel list -q 2>/dev/null)'\n";

@@ -34,10 +34,11 @@ struct sigaction previous_action;
 bool stdin_is_terminal() { return ::isatty(STDIN_FILENO) == 1; }
 bool stdout_is_terminal() { return ::isatty(STDOUT_FILENO) == 1; }
 bool stderr_is_terminal() { return ::isatty(STDERR_FILENO) == 1; }
-bool styled(bool is_terminal) {
+bool understands_sequences(bool is_terminal) {
   const char* kind = std::getenv("TERM");
-  return is_terminal && !set("NO_COLOR") && !(kind && std::string_view(kind) == "dumb");
+  return is_terminal && !(kind && std::string_view(kind) == "dumb");
 }
+bool styled(bool is_terminal) { return understands_sequences(is_terminal) && !set("NO_COLOR"); }
 
 bool progress_wanted() {
   const char* ci = std::getenv("CI");

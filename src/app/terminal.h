@@ -12,7 +12,9 @@ namespace mlxcel::app {
 bool stdin_is_terminal();
 bool stdout_is_terminal();
 bool stderr_is_terminal();
-/// Colours and styles: a terminal, and NO_COLOR is not set.
+/// A terminal, and no dumb one (TERM=dumb): escape sequences mean something to it.
+bool understands_sequences(bool is_terminal);
+/// Colours and styles: the same, and NO_COLOR is not set.
 bool styled(bool is_terminal);
 /// Progress bars on stderr: a terminal, and none of MLXCEL_NO_PROGRESS, NO_COLOR, CI=true.
 bool progress_wanted();

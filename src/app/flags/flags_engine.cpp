@@ -4,10 +4,12 @@
 
 #include <charconv>
 #include <cmath>
+#include <cstdlib>
 
+#include "app/environment.h"
 #include "app/flags/flag.h"
 #include "app/serve_models.h"
-#include "base/memory.h"
+#include "hub/store.h"
 #include "state/kv_mode.h"
 
 namespace mlxcel::app {
@@ -16,11 +18,12 @@ namespace {
 using Kind = Flag::Kind;
 using S = FlagState;
 
-void set_mode(S& s, const Flag& flag, const std::string& value) {
+/// The engine's messages name the flag without its dashes.
+void set_mode(S& s, const Flag&, const std::string& value) {
   try {
-    s.serve.model.kv_cache_mode = to_string(parse_kv_mode(value));
+    s.serve.model.kv_cache_mode = to_string(parse_kv_mode(value.substr(0, 80)));
   } catch (const Error& error) {
-    throw UsageError(fmt::format("{} {}: {}", flag.name(), value.substr(0, 80), error.what()));
+    throw UsageError(fmt::format("--{}", error.what()));
   }
 }
 
@@ -33,14 +36,6 @@ void set_bits(S& s, const Flag& flag, const std::string& value) {
   if (!*mode)
     throw UsageError(fmt::format("{} {}: expected 16, 8, 4 or 3", flag.name(), value.substr(0, 80)));
   s.serve.model.kv_cache_mode = mode;
-}
-
-/// Bytes as the environment writes sizes: 8G, 512M, 1000000.
-size_t bytes_of(const Flag& flag, const std::string& value) {
-  const auto bytes = parse_bytes(value);
-  if (!bytes)
-    throw UsageError(fmt::format("{} {}: expected bytes such as 8G", flag.name(), value.substr(0, 80)));
-  return *bytes;
 }
 
 /// "PATH[:SCALE],…"; the scale is what follows the last colon.
@@ -68,7 +63,7 @@ void add_adapters(S& s, const Flag& flag, const std::string& list, bool scaled) 
 void add_cache_rows(std::vector<Flag>& f) {
   const char* g = "Keys and values";
   f.push_back({"--kv-cache-mode", "", g, Kind::value, "MODE",
-               "fp16 (default), int8, turbo4, turbo4-asym, turbo3-asym; f32 for tests", set_mode});
+               "fp16 (default), int8, turbo4, turbo4-asym, turbo4-delegated, turbo3-asym; f32 for tests", set_mode});
   f.push_back({"--kv-bits", "", g, Kind::value, "16|8|4|3",
                "the same in short: fp16, int8, turbo4-asym, turbo3-asym", set_bits});
   f.push_back(
@@ -76,7 +71,7 @@ void add_cache_rows(std::vector<Flag>& f) {
        "keys: f16, int8, turbo4 (q8_0, q4_0 as their like); with --cache-type-v wins over --kv-cache-mode",
        text([](S& s, const auto& v) { s.kv_type_k = v; })});
   f.push_back({"-ctv,--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V", g, Kind::value, "TYPE",
-               "values: f16, int8, turbo4, turbo3", text([](S& s, const auto& v) { s.kv_type_v = v; })});
+               "values: f16, int8, turbo4, turbo4-delegated, turbo3", text([](S& s, const auto& v) { s.kv_type_v = v; })});
   f.push_back(
       {"--turbo-boundary-v", "MLXCEL_KV_BOUNDARY_V_LAYERS,MLXCEL_TURBO_BOUNDARY_V", g, Kind::value, "N",
        "turbo modes: the first and last N layers keep 16-bit values (2)",
@@ -86,9 +81,9 @@ void add_cache_rows(std::vector<Flag>& f) {
                onoff([](S& s, bool on) { s.serve.engine.kv_skip_last_layer = on; })});
   f.push_back({"--kv-cache-budget", "MLXCEL_KV_CACHE_BUDGET", g, Kind::value, "BYTES",
                "most memory of keys and values; auto (default): as there is",
-               [](S& s, const Flag& flag, const std::string& value) {
-                 const bool open = value == "auto" || value == "none";
-                 s.serve.engine.kv_budget_bytes = open ? 0 : bytes_of(flag, value);
+               [limit = byte_size([](S& s, size_t n) { s.serve.engine.kv_budget_bytes = n; })](
+                   S& s, const Flag& flag, const std::string& value) {
+                 limit(s, flag, value == "auto" ? "none" : value);
                }});
   f.push_back({"--kv-admission-watermark", "MLXCEL_KV_ADMISSION_WATERMARK", g, Kind::value, "F",
                "share of the pages that stays free when a request joins running rows (0.01)",
@@ -106,9 +101,7 @@ void add_cache_rows(std::vector<Flag>& f) {
                text([](S& s, const auto& v) { s.serve.engine.prompt_cache_dir = v; })});
   f.push_back({"--prompt-cache-disk-bytes", "MLXCEL_PROMPT_CACHE_DISK_BYTES", g, Kind::value, "N",
                "most of it (10G); the least recently used goes",
-               [](S& s, const Flag& flag, const std::string& value) {
-                 s.serve.engine.prompt_cache_disk_bytes = bytes_of(flag, value);
-               }});
+               byte_size([](S& s, size_t n) { s.serve.engine.prompt_cache_disk_bytes = n; })});
   f.push_back({"--prompt-cache-disk-ttl", "MLXCEL_PROMPT_CACHE_DISK_TTL", g, Kind::value, "S",
                "what was not used for so long goes; 0 (default): nothing",
                real(0, 1e9, [](S& s, double x) { s.serve.engine.prompt_cache_disk_ttl_s = x; })});
@@ -148,6 +141,9 @@ void add_draft_rows(std::vector<Flag>& f) {
   f.push_back({"--draft-p-min,--spec-draft-p-min", "LLAMA_ARG_SPEC_DRAFT_P_MIN", g, Kind::value, "F",
                "a draft ends before a token that its model finds less likely (0)",
                real(0, 1, [](S& s, double x) { s.serve.engine.draft_p_min = static_cast<float>(x); })});
+  f.push_back({"--prompt-lookup-policy", "", g, Kind::value, "graded|gated",
+               "graded (default): short drafts until they hold; gated: long ones only, none after a miss",
+               word({"graded", "gated"}, [](S& s, const auto& v) { s.lookup_policy = v; })});
   f.push_back({"--prompt-lookup-max-batch", "", g, Kind::value, "N",
                "rows that decode at once, beyond which nothing is looked up (2)",
                integer(1, 1024, [](S& s, long long n) {
@@ -186,22 +182,28 @@ void settle_engine_flags(FlagState& state) {
       state.serve.model.kv_cache_mode =
           to_string(kv_mode_of_types(type(state.kv_type_k), type(state.kv_type_v)));
     } catch (const Error& error) {
-      throw UsageError(error.what());
+      throw UsageError(fmt::format("--{}", error.what()));
     }
   }
   if (block > 0 && engine.draft_tokens == 0) engine.draft_tokens = block - 1;
-  if (kind == "mtp" || kind == "dflash")
-    throw UsageError(
-        fmt::format("--draft-kind {}: drafters of that kind are not supported yet; internal-mtp uses the "
-                    "checkpoint's own block, draft a smaller model",
-                    kind));
-  if (kind == "draft" && model.empty())
-    throw UsageError("--draft-kind draft: which model? give --draft-model");
+  const bool beside = kind == "draft" || kind == "mtp" || kind == "dflash";
+  if (beside && model.empty())
+    throw UsageError(fmt::format("--draft-kind {}: which drafter? give --draft-model", kind));
   if ((kind == "prompt-lookup" || kind == "internal-mtp") && !model.empty())
     throw UsageError(fmt::format("--draft-kind {} and --draft-model: give one of them", kind));
   if (kind == "none") model.clear();
+  engine.draft_kind = beside ? kind : "";
   engine.prompt_lookup = kind == "prompt-lookup";
+  if (!state.lookup_policy.empty() && !engine.prompt_lookup)
+    throw UsageError(
+        fmt::format("--prompt-lookup-policy {}: nothing is looked up; give --draft-kind prompt-lookup",
+                    state.lookup_policy));
+  engine.prompt_lookup_gated = state.lookup_policy == "gated";
   engine.internal_mtp = kind == "internal-mtp";
+  engine.auto_mtp = (kind.empty() || kind == "auto") && model.empty();
+  const char* adaptive = std::getenv("MLXCEL_MTP_ADAPTIVE");
+  engine.draft_policy = adaptive == nullptr || *adaptive == '\0' || variable_is_on("MLXCEL_MTP_ADAPTIVE");
+  engine.draft_policy_dir = cache_root() / "mtp-policy";
   if ((engine.fuse_adapters || !engine.adapters_apply) && engine.adapters.empty())
     throw UsageError("--lora-fuse, --lora-init-without-apply: no adapter is given (--lora)");
 }

@@ -53,6 +53,22 @@ TEST(Flags, EveryRowIsToldApartAndExplained) {
   }
 }
 
+TEST(Flags, RowsOfTheOtherCommandsAreRefusedWithAReason) {
+  std::set<std::string> taken;
+  for (const auto& flag : server_flags())
+    for (const auto& [name, on] : flag.spellings()) taken.insert(name);
+  for (const auto& flag : offline_flags()) {
+    EXPECT_TRUE(taken.insert(flag.names).second) << flag.names << " stands twice";
+    FlagState state;
+    try {
+      flag.apply(state, flag, flag.kind == Flag::Kind::toggle ? "true" : "1");
+      ADD_FAILURE() << flag.names << " does nothing";
+    } catch (const UsageError& error) {
+      EXPECT_NE(std::string(error.what()).find(flag.names), std::string::npos) << error.what();
+    }
+  }
+}
+
 TEST(Flags, EveryRowActsOrSaysWhyNot) {
   for (const auto& flag : server_flags()) {
     for (const auto& [name, on] : flag.spellings()) {
@@ -423,8 +439,13 @@ TEST(Flags, DraftsExcludeEachOther) {
   for (const auto& words :
        std::vector<std::vector<std::string>>{{"--draft-kind", "draft"},
                                              {"--draft-kind", "prompt-lookup", "-md", "a/b"},
-                                             {"--draft-kind", "dflash", "-md", "a/b"}})
+                                             {"--draft-kind", "mtp"},
+                                             {"--prompt-lookup-policy", "gated"},
+                                             {"--prompt-lookup-policy", "greedy", "--draft-kind", "prompt-lookup"}})
     EXPECT_NE(engine_refusal(words), "") << words[1];
+  EXPECT_EQ(settled_engine({"--draft-kind", "dflash", "-md", "a/b"}).serve.engine.draft_kind, "dflash");
+  const auto gated = settled_engine({"--draft-kind", "prompt-lookup", "--prompt-lookup-policy", "gated"});
+  EXPECT_TRUE(gated.serve.engine.prompt_lookup_gated);
 }
 
 TEST(Flags, AdaptersComeInListsWithScales) {
@@ -441,6 +462,29 @@ TEST(Flags, AdaptersComeInListsWithScales) {
                                                                  {"--lora-scaled", "a:nan"},
                                                                  {"--lora-fuse"}})
     EXPECT_NE(engine_refusal(words), "") << words[0];
+}
+
+TEST(Flags, SizesOfBytes) {
+  EXPECT_EQ(read({"--kv-cache-budget", "1.5G"}).serve.engine.kv_budget_bytes, size_t{3} << 29);
+  EXPECT_EQ(read({"--kv-cache-budget", "auto"}).serve.engine.kv_budget_bytes, 0u);
+  const Variable limit("MLXCEL_RESPONSES_STORE_MAX_BYTES", " 2 "), other("MLXCEL_PROMPT_CACHE_CAPACITY_BYTES", "64kb");
+  EXPECT_EQ(read({}).serve.service.responses.bytes, 2u);
+  EXPECT_EQ(read({}).serve.prompt_cache_bytes, size_t{64} << 10);
+  EXPECT_NE(refusal({"--kv-cache-budget", "much"}), "");
+  EXPECT_NE(refusal({"--conversation-store-max-bytes", "-1"}), "");
+}
+
+TEST(Flags, DiffusionIsARowOfTheTable) {
+  const auto state = read({"--max-denoising-steps", "4", "--diffusion-threshold", "0.5"});
+  EXPECT_EQ(state.serve.model.diffusion.steps, 4);
+  EXPECT_EQ(state.serve.model.diffusion.threshold, 0.5);
+  EXPECT_EQ(read({"--diffusion-sampler", "confidence"}).serve.model.diffusion.sampler, "confidence");
+  for (const auto& words : std::vector<std::vector<std::string>>{{"--max-denoising-steps", "0"},
+                                                                 {"--diffusion-threshold", "1.5"},
+                                                                 {"--diffusion-sampler", "random"},
+                                                                 {"--diffusion-min-canvas-length", "64"},
+                                                                 {"--diffusion-full-canvas"}})
+    EXPECT_NE(refusal(words), "") << words[0];
 }
 
 TEST(Flags, EscapesAndBiases) {

@@ -39,9 +39,10 @@ const Flag* shared_row(const CLI::Option* option) {
 }
 
 const Flag* find_flag(const std::string& spelling) {
-  for (const Flag& row : server_flags())
-    for (const auto& [name, on] : row.spellings())
-      if (name == spelling) return &row;
+  for (const auto* table : {&server_flags(), &offline_flags()})
+    for (const Flag& row : *table)
+      for (const auto& [name, on] : row.spellings())
+        if (name == spelling) return &row;
   return nullptr;
 }
 

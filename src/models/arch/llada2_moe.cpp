@@ -18,7 +18,12 @@ Decoder build(const Config& c, const Weights& w) {
   const int mask = c.has("mask_token_id") || vocab > kPublishedMask
                        ? c.integer("mask_token_id", 0, vocab - 1, kPublishedMask)
                        : c.integer("mask_token_id", 0, vocab - 1);
-  model.diffuses({.block = block, .mask = mask, .threshold = 0.95f});
+  // The published generate() takes these two as arguments; --max-denoising-steps and --diffusion-threshold
+  // write them here.
+  model.diffuses({.block = block,
+                  .mask = mask,
+                  .threshold = c.get<float>("denoising_threshold", 0.95f),
+                  .steps = c.integer("denoising_steps", 0, block, 0)});
   return model;
 }
 
