@@ -141,6 +141,22 @@ def check_reasoning_reaches_the_template(context):
         context.fails(2, "run", "-m", model, "-p", "a", *words)
 
 
+def acceptance_of(line):
+    """The figures of a speculation line, which have to agree with each other."""
+    found = dict(word.split("=", 1) for word in line.split("] ", 1)[1].split())
+    places = [float(x) for x in found.pop("per_position_acceptance").strip("[]").split(",") if x]
+    rule = found.pop("rule", None)
+    numbers = {name: float(value) for name, value in found.items()}
+    assert set(numbers) == {"rounds", "proposed", "positions_tested", "accepted", "acceptance_rate", "mean_accepted_len"}, line
+    assert rule in (None, "match") and numbers["accepted"] <= numbers["positions_tested"] <= numbers["proposed"], line
+    # A round tests what it accepts, and one place more where the draft went on.
+    assert numbers["positions_tested"] <= numbers["accepted"] + numbers["rounds"], line
+    assert abs(numbers["acceptance_rate"] - numbers["accepted"] / max(numbers["proposed"], 1)) < 1e-3, line
+    assert abs(numbers["mean_accepted_len"] - numbers["accepted"] / max(numbers["rounds"], 1)) < 1e-2, line
+    assert all(0 <= share <= 1 for share in places) and bool(places) == (numbers["positions_tested"] > 0), line
+    return dict(numbers, places=places)
+
+
 def check_prompt_lookup_changes_nothing_but_the_speed(context):
     model = context.tiny()
     plain = context.ok("run", "-m", model, "-p", "ab" * 40, "-n", "60", "--quiet", "--ignore-eos").out
@@ -148,6 +164,14 @@ def check_prompt_lookup_changes_nothing_but_the_speed(context):
         drafted = context.ok("run", "-m", model, "-p", "ab" * 40, "-n", "60", "--ignore-eos", *words).out
         text, _, line = drafted.rstrip("\n").rpartition("\n")
         assert text + "\n" == plain and line.startswith("[Prompt lookup] rounds="), (plain, drafted)
+        assert acceptance_of(line)["proposed"] > 0, line
+    for policy in ("graded", "gated"):
+        drafted = context.ok("run", "-m", model, "-p", "ab" * 40, "-n", "60", "--ignore-eos", "--prompt-lookup",
+                             "--prompt-lookup-policy", policy).out
+        assert drafted.rpartition("\n[")[0] + "\n" == plain, (policy, drafted)
+    for words in (["--prompt-lookup-policy", "gated"], ["--prompt-lookup", "--prompt-lookup-policy", "eager"]):
+        refused = context.fails(2, "run", "-m", "acme/absent", "-p", "a", *words)
+        assert "--prompt-lookup-policy" in refused.err, refused
     quiet = context.ok("run", "-m", model, "-p", "ab" * 40, "-n", "60", "--ignore-eos", "--prompt-lookup", "--quiet").out
     assert quiet == plain
 
@@ -163,13 +187,32 @@ def check_stop_strings_read_escapes(context):
 def check_files_that_the_model_cannot_take(context):
     picture = context.folder / "x.png"
     picture.write_bytes(b"\x89PNG")
+    # Before the model is looked for.
     for flag in ("--image", "--audio", "--video"):
-        refused = context.fails(1, "run", "-m", context.scripted(), "-p", "a", flag, picture)
-        assert flag in refused.err and "text" in refused.err and refused.out == "", refused
+        refused = context.fails(1, "run", "-m", "acme/absent", "-p", "a", flag, picture)
+        assert f"{flag} {picture}" in refused.err and "text only" in refused.err and refused.out == "", refused
         context.fails(2, "run", "-m", "acme/absent", "-p", "a", flag, "/nowhere.png")
-    for words in (["--max-denoising-steps", "4"], ["--tp-size", "2"], ["--diffusion-full-canvas"]):
-        refused = context.fails(2, "run", "-m", context.scripted(), "-p", "a", *words)
-        assert words[0] in refused.err, refused
+    for words in (["embed", "-p", "a", "--image"], ["rerank", "-q", "a", "-d", "b", "--image"], ["rerank", "-q", "a", "-d", "b", "--query-image"]):
+        refused = context.fails(1, words[0], "-m", "acme/absent", *words[1:], picture)
+        assert words[-1] in refused.err and "text only" in refused.err, refused
+
+
+def check_flags_of_other_models_are_refused_with_a_reason(context):
+    for words in (["--image-soft-tokens", "280"], ["--image-min-tokens", "4"], ["--image-max-tokens", "9"], ["--fps", "1"],
+                  ["--video-max-frames", "8"], ["--layout-detections", "x.json"], ["--output-audio", "x.wav"],
+                  ["--extra-decoding-seconds", "1"], ["--stream"], ["--max-streaming-seconds", "9"], ["--language", "de"],
+                  ["--translate"], ["--format", "srt"], ["--diffusion-sampler", "random"], ["--diffusion-min-canvas-length", "64"],
+                  ["--diffusion-full-canvas"], ["--tp-size", "2"], ["--tp-moe-mode", "expert"],
+                  ["--tp-embedding-mode", "sharded"], ["--tp-lm-head-mode", "sharded"], ["--pp-size", "2"], ["--pp-layers", "0-3,4-7"],
+                  ["--pp-micro-batch-size", "2"]):
+        refused = context.fails(2, "run", "-m", "acme/absent", "-p", "a", *words)
+        assert words[0] in refused.err and len(refused.err) > len(words[0]) + 40 and "acme/absent" not in refused.err, refused
+    # What says what is so anyway passes.
+    for words in (["--tp-size", "1"], ["--pp-size", "1"], ["--video-max-frames", "16"]):
+        context.ok("run", "-m", context.tiny(), "-p", "abc", "-n", "1", *words)
+    for words in (["detect", "-m", "acme/absent", "-i", "x.png"], ["help", "detect"]):
+        refused = context.fails(2, *words)
+        assert "RT-DETRv2" in refused.err and refused.out == "", refused
 
 
 def check_variables_of_shared_flags(context):

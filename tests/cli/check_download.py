@@ -351,6 +351,100 @@ def check_unplugged_network(context):
         assert hub.bodies("model.safetensors")[-1][2]["Range"] == f"bytes={kept}-"
 
 
+def check_unplugged_disk(context):
+    files = repository(**{"model.safetensors": content(12 << 20)})
+    mount = context.folder / "stick"
+    mount.mkdir(exist_ok=True)
+    plug = ["mount", "-t", "tmpfs", "-o", "size=40m", "tmpfs", mount]
+    if subprocess.run(plug, capture_output=True).returncode != 0:
+        raise Skip("no permission to mount a disk")
+    env = {"MLXCEL_MODELS_DIR": str(mount)}
+    gone = []
+
+    def pull(name, sent):
+        if name == "model.safetensors" and sent > (4 << 20) and not gone:
+            gone.append(sent)
+            subprocess.run(["umount", "-l", mount], check=True)
+
+    try:
+        with Hub(files) as hub:
+            env["HF_ENDPOINT"] = hub.url
+            hub.delay = pull
+            out = context.fails(1, "download", REPO, env=env)
+            assert gone and str(mount) in out.err and "cannot be" in out.err, out
+            assert not list(mount.rglob("model.safetensors")), "nothing is written where the disk was"
+            shutil.rmtree(mount / "acme", ignore_errors=True)
+            subprocess.run(plug, check=True)  # another one is plugged in
+            context.ok("download", REPO, env=env)
+            assert (mount / REPO / "model.safetensors").read_bytes() == files[REPO]["model.safetensors"]
+    finally:
+        subprocess.run(["umount", "-l", mount], capture_output=True)
+
+
+def check_files_larger_than_the_process_may_write(context):
+    env, folder = store_of(context, "d18")
+    files = repository(**{"model.safetensors": content(4 << 20)})
+    with Hub(files) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        limited = subprocess.run(["bash", "-c", f"ulimit -f 1024; exec {context.mlxcel} download {REPO}"],
+                                 env=dict(context.environment, **env), capture_output=True, text=True)
+        assert limited.returncode == 1 and "File too large" in limited.stderr and str(folder) in limited.stderr, limited
+        kept = partials(folder)[0].stat().st_size
+        assert kept == 1 << 20 and not (folder / "model.safetensors").exists()
+        context.ok("download", REPO, env=env)
+        assert (folder / "model.safetensors").read_bytes() == files[REPO]["model.safetensors"]
+        assert hub.bodies("model.safetensors")[-1][2]["Range"] == f"bytes={kept}-" and not partials(folder)
+
+
+def check_listings_that_are_none(context):
+    env, folder = store_of(context, "d19")
+    with Hub(repository()) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        for raw in (b"", b"{", b"[]", b"<html>", b'{"sha": "main"}', b'{"siblings": null}', b'{"siblings": [1]}',
+                    b'{"siblings": [{"rfilename": 1}]}', b'{"sha": "../../x", "siblings": []}', b'{"siblings": []}',
+                    b'{"siblings": [{"rfilename": "README.md"}]}',
+                    b'{"siblings": [' + b",".join(b'{"rfilename": "%d.json"}' % i for i in range(20001)) + b"]}"):
+            hub.raw_listing = raw
+            out = context.fails(1, "download", REPO, env=env)
+            assert REPO in out.err and not list(folder.rglob("*.json")), (raw[:60], out)
+
+
+def check_sizes_that_lie(context):
+    env, folder = store_of(context, "d20")
+    with Hub(repository()) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        for size, word in (("-5", "size"), ("1e3", "size"), ("9" * 30, "size"), ("1000", "longer than"), ("99999999999999999", "free")):
+            hub.headers = {"model.safetensors": {"X-Linked-Size": size}}
+            out = context.fails(1, "download", REPO, env=env)
+            assert word in out.err and not (folder / "model.safetensors").exists(), (size, out)
+        hub.headers = {}
+        context.ok("download", REPO, env=env)
+
+
+def check_gates_and_loops(context):
+    env, folder = store_of(context, "d21")
+    with Hub(repository()) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        for status in (401, 403):
+            hub.refusals = [(status, {"X-Error-Code": "GatedRepo"})]
+            out = context.fails(1, "download", REPO, env=env)
+            assert "gated" in out.err and "accept its terms" in out.err, out
+        hub.refusals = [(404, {}), (404, {})]
+        assert "not found on the hub" in context.fails(1, "download", REPO, env=env).err
+        # What no later try will change is not tried again.
+        before = len(hub.requests)
+        hub.refusals = [(403, {})]
+        context.fails(1, "download", REPO, env=env)
+        assert len(hub.requests) == before + 1
+        hub.loop = {"config.json"}
+        out = context.fails(1, "download", REPO, env=env)
+        assert "redirects" in out.err and "config.json" in out.err, out
+        # A date in Retry-After is no reason to fail.
+        hub.loop = set()
+        hub.refusals = [(429, {"Retry-After": "Wed, 21 Oct 2015 07:28:00 GMT"})]
+        context.ok("download", REPO, env=env)
+
+
 def check_offline(context):
     with Hub(repository()) as hub:
         for env in ({"LLAMA_ARG_OFFLINE": "1"}, {"HF_HUB_OFFLINE": "1"}, {"LLAMA_ARG_OFFLINE": "enabled"}):

@@ -10,6 +10,7 @@ import time
 from terminal import Terminal
 
 UP, LEFT, HOME = "\x1b[A", "\x1b[D", "\x1b[H"
+PASTES, NO_PASTES = b"\x1b[?2004h", b"\x1b[?2004l"
 
 
 def chat(context, *flags, env=None, model=None, **more):
@@ -160,6 +161,97 @@ def check_editing_and_wide_characters(context):
         terminal.line("/bye")
         terminal.wait()
     assert json.loads(saved.read_text())[0]["content"] == "日🙂é本 [[stop]]", saved.read_text()
+
+
+def pasted(text):
+    return f"\x1b[200~{text}\x1b[201~"
+
+
+def check_pasted_lines_are_one_message(context):
+    saved = context.folder / "pasted.json"
+    env = {"MLXCEL_CACHE_DIR": str(context.folder / "paste-cache")}
+    with chat(context, env=env) as terminal:
+        terminal.expect(">>> ")
+        assert PASTES in terminal.bytes, "the terminal is asked to mark what is pasted"
+        # Line breaks of both kinds, a tab, wide characters; control keys inside do nothing.
+        terminal.send("typed " + pasted("one\r\ttwo\x03\x04 日本🙂\r/bye\n") + " and")
+        terminal.send(LEFT * 3 + "on " + "\x05" + " [[stop]]\r")
+        terminal.expect("[Generated")
+        assert NO_PASTES in terminal.bytes, "an answer is written to a terminal that marks nothing"
+        terminal.expect(">>> ")
+        # A comment is no command, and two pastes are one line.
+        terminal.send(pasted("/* a\n") + pasted("\nb */ ") + "[[stop]]\r")
+        terminal.expect("[Generated")
+        terminal.expect(">>> ")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 4")
+        terminal.send("\x03")
+        assert terminal.wait() == 0 and terminal.bytes.rindex(NO_PASTES) > terminal.bytes.rindex(PASTES)
+    talk = [m["content"] for m in json.loads(saved.read_text()) if m["role"] == "user"]
+    assert talk == ["typed one\n\ttwo 日本🙂\n/bye on and [[stop]]", "/* a\nb */ [[stop]]"], talk
+    # It comes back whole from the history.
+    with chat(context, env=env) as terminal:
+        terminal.expect(">>> ")
+        terminal.send(UP * 3 + "\r")
+        terminal.expect("[Generated")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 2")
+        terminal.line("/bye")
+        terminal.wait()
+    assert json.loads(saved.read_text())[0]["content"] == talk[0], saved.read_text()
+    with chat(context, env={"TERM": "dumb"}) as terminal:
+        terminal.expect(">>> ")
+        terminal.line("/bye")
+        assert terminal.wait() == 0 and PASTES not in terminal.bytes, "a dumb terminal is sent no sequences"
+
+
+def check_long_pastes(context):
+    text = "".join(f"line {i} of what somebody found in a log\n" for i in range(200))
+    with chat(context, env={"MLXCEL_NO_HISTORY": "1"}) as terminal:
+        terminal.expect(">>> ")
+        for begin in range(0, len(text) + 12, 2000):  # as a terminal hands it over: in pieces
+            terminal.send(pasted(text)[begin:begin + 2000], 0)
+            terminal.pump(0.01)
+        terminal.send(" [[stop]]\r")
+        # All of it arrives as one message, which is more than this model's window holds.
+        counted = re.search(r"request \((\d+) tokens\)", terminal.expect("exceeds the available context size"))
+        assert int(counted.group(1)) >= len(text), counted
+        terminal.expect(">>> ")
+        terminal.line("[[stop]]")
+        terminal.expect("[Generated")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+
+
+def check_turns_share_their_beginning(context):
+    with chat(context, "-n", "8", "--ignore-eos", model=context.tiny()) as terminal:
+        terminal.expect(">>> ")
+        counts = []
+        for words in ("abcdefgh " * 12, "and again"):
+            terminal.line(words)
+            line = terminal.expect("| finish")
+            counts.append(tuple(map(int, re.search(r"prompt (\d+) tokens, (\d+) cached", line).groups())))
+            terminal.expect(">>> ")
+        terminal.line("/bye")
+        terminal.wait()
+    (first, none), (second, cached) = counts
+    assert none == 0 and first < second and cached >= 32, f"what was evaluated is not evaluated again: {counts}"
+
+
+def check_second_interrupt_leaves_at_once(context):
+    with chat(context, "-n", "100000", "--quiet") as terminal:
+        terminal.expect(">>> ")
+        terminal.line("[[loop]]")
+        terminal.expect("tick tock tick")
+        terminal.send("\x03", 0)
+        terminal.send("\x03", 0.05)
+        # The second one came while the answer was being stopped, or at the empty prompt: either way it leaves.
+        try:
+            code = terminal.wait(5)
+        except AssertionError:
+            terminal.send("\x03")  # the terminal made one of the two
+            code = terminal.wait()
+        assert code in (-signal.SIGINT, 0), code
 
 
 def check_resize(context):

@@ -4,6 +4,8 @@ import re
 import shutil
 import subprocess
 
+from harness import Skip
+
 
 def check_flag_surface(context):
     surface = json.loads(context.ok("--dump-flag-surface").out)
@@ -53,6 +55,60 @@ def check_bash_completion(context):
     (context.store / "acme/known/config.json").write_text("{}")
     assert "acme/known" in complete("mlxcel", "run", "-m", "acme")
     shutil.rmtree(context.store / "acme")
+
+
+def completed(context, *words, timeout=60):
+    environment = dict(context.environment, PATH=f"{context.mlxcel.parent}:{context.environment['PATH']}", TERM="xterm")
+    return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, cwd=context.folder, timeout=timeout).stdout
+
+
+def check_fish_completion(context):
+    if not shutil.which("fish"):
+        raise Skip("fish is not installed")
+    script = context.folder / "mlxcel.fish"
+    script.write_text(context.ok("--completion-fish").out)
+    (context.folder / "a-file.txt").write_text("")
+
+    def complete(line):
+        out = completed(context, "fish", "--no-config", "-c", f"source {script}; complete -C '{line}'")
+        return [row.split("\t")[0] for row in out.splitlines()]
+
+    assert complete("mlxcel qu") == ["quantize"] and complete("mlxcel run --max-t") == ["--max-tokens"]
+    assert set(complete("mlxcel quantize --mode ")) == {"affine", "mxfp4", "nvfp4", "mxfp8"}, "no files where words are wanted"
+    assert "a-file.txt" in complete("mlxcel run -f a-") and "a-file.txt" not in complete("mlxcel run --top-k a-")
+    assert "--markdown" in complete("mlxcel supported --m"), "an alias completes as its command"
+
+
+ZSH = r"""
+zmodload zsh/zpty
+zpty -b shell zsh -f -i
+zpty -w shell "PS1=; PROMPT=; fpath=($1 \$fpath); autoload -U compinit; compinit -u -D; LISTMAX=9999; bindkey '^I' list-choices; stty -echo cols 200 rows 400; print READ''Y"
+while zpty -r shell line '*READY*'; do break; done
+zpty -w -n shell "$2"$'\t'
+sleep $3
+out=
+while zpty -r -t shell piece; do out+=$piece; done
+print -r -- "$out"
+zpty -d shell
+"""
+
+
+def check_zsh_completion(context):
+    if not shutil.which("zsh"):
+        raise Skip("zsh is not installed")
+    folder = context.folder / "zsh"
+    folder.mkdir(exist_ok=True)
+    (folder / "_mlxcel").write_text(context.ok("--completion-zsh").out)
+    (folder / "test.zsh").write_text(ZSH)
+    for line, words in (("mlxcel qu", ["quantize"]), ("mlxcel run --max-t", ["--max-tokens"]),
+                        ("mlxcel quantize --mode ", ["affine", "mxfp4", "mxfp8", "nvfp4"]), ("mlxcel supported --", ["--markdown"])):
+        for wait in ("1", "5"):
+            shown = completed(context, "zsh", "-f", folder / "test.zsh", folder, line, wait)
+            out = re.sub(r"\x1b[^a-zA-Z]*[a-zA-Z]", "", shown)
+            if all(re.search(rf"(?<![\w-]){re.escape(word)}\b", out.replace(line, "", 1)) for word in words):
+                break
+        else:
+            raise AssertionError((line, words, out[-800:]))
 
 
 def check_other_completions(context):

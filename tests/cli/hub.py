@@ -19,6 +19,9 @@ class Hub:
         self.cuts_left = 0
         self.refusals = []             # statuses to answer first, with their headers
         self.listing = None            # names instead of the real ones
+        self.raw_listing = None        # or bytes instead of a listing
+        self.loop = set()              # paths that are redirected to themselves
+        self.headers = {}              # path -> headers of HEAD answers beside its own
         self.ranges = True
         self.corrupt = set()           # paths whose bytes arrive wrong
         self.corrupt_left = 10 ** 6
@@ -81,6 +84,8 @@ class Hub:
         revision, _, name = rest.partition("/")
         if repo not in self.files or name not in self.files[repo]:
             return self.send(handler, 404, b"no such file", {}, body)
+        if name in self.loop:
+            return self.send(handler, 302, b"", {"Location": handler.path}, body)
         if self.redirect and len(self.files[repo][name]) > 1000:
             content = self.files[repo][name]
             headers = {"Location": f"http://localhost:{self.port}/cdn/{repo}//{name}", "X-Linked-Size": str(len(content)),
@@ -94,6 +99,8 @@ class Hub:
             return self.send(handler, 404, b"{}", {}, body)
         if revision not in ("", "main", "v1", self.commit):
             return self.send(handler, 404, b"{}", {"X-Error-Code": "RevisionNotFound"}, body)
+        if self.raw_listing is not None:
+            return self.send(handler, 200, self.raw_listing, {"Content-Type": "application/json"}, body)
         names = self.listing if self.listing is not None else sorted(self.files[repo])
         text = json.dumps({"sha": self.commit, "siblings": [{"rfilename": name} for name in names]}).encode()
         self.send(handler, 200, text, {"Content-Type": "application/json"}, body)
@@ -105,6 +112,8 @@ class Hub:
             etag = hashlib.sha256(content).hexdigest() if len(content) > 1000 else \
                 hashlib.sha1(b"blob %d\0" % len(content) + content).hexdigest()
             headers["ETag"] = f'"{etag}"'
+        if not body:
+            headers.update(self.headers.get(name, {}))
         status, start = 200, 0
         wanted = handler.headers.get("Range")
         if wanted and self.ranges:

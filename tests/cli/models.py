@@ -88,3 +88,58 @@ def write_llama(folder, tokenizer_from, seed=1, dtype="BF16", **more):
     write_safetensors(folder / "model.safetensors", random_tensors(llama_shapes(config), seed, dtype))
     companions(folder, tokenizer_from)
     return config
+
+
+def gguf_value(value):
+    """(type id, bytes) of one piece of metadata."""
+    if isinstance(value, bool):
+        return 7, struct.pack("<?", value)
+    if isinstance(value, int):
+        return 4, struct.pack("<I", value)
+    if isinstance(value, float):
+        return 6, struct.pack("<f", value)
+    if isinstance(value, str):
+        text = value.encode()
+        return 8, struct.pack("<Q", len(text)) + text
+    kind = gguf_value(value[0])[0]
+    return 9, struct.pack("<IQ", kind, len(value)) + b"".join(gguf_value(v)[1] for v in value)
+
+
+def write_gguf(path, metadata, tensors):
+    """tensors: name -> shape as PyTorch has it; zeros in F32."""
+    head, infos, at = b"", b"", 0
+    for key, value in metadata.items():
+        kind, content = gguf_value(value)
+        head += gguf_value(key)[1] + struct.pack("<I", kind) + content
+    for name, shape in tensors.items():
+        infos += gguf_value(name)[1] + struct.pack(f"<I{len(shape)}QIQ", len(shape), *reversed(shape), 0, at)
+        count = 4
+        for extent in shape:
+            count *= extent
+        at += (count + 31) // 32 * 32
+    text = b"GGUF" + struct.pack("<IQQ", 3, len(tensors), len(metadata)) + head + infos
+    path.write_bytes(text + b"\0" * (-len(text) % 32) + b"\0" * at)
+
+
+def write_llama_gguf(folder, stem, parts=1, width=64, vocab=64):
+    """A llama of one layer whose weights are zero, whole or as a split set; the paths."""
+    metadata = {"general.architecture": "llama", "llama.block_count": 1, "llama.context_length": 512,
+                "llama.embedding_length": width, "llama.feed_forward_length": 2 * width, "llama.attention.head_count": 4,
+                "llama.attention.head_count_kv": 2, "llama.attention.layer_norm_rms_epsilon": 1e-5,
+                "llama.vocab_size": vocab, "llama.rope.freq_base": 10000.0}
+    tensors = {"token_embd.weight": [vocab, width], "output_norm.weight": [width], "output.weight": [vocab, width]}
+    for name, shape in (("attn_norm", [width]), ("ffn_norm", [width]), ("attn_q", [width, width]), ("attn_k", [width // 2, width]),
+                        ("attn_v", [width // 2, width]), ("attn_output", [width, width]), ("ffn_gate", [2 * width, width]),
+                        ("ffn_up", [2 * width, width]), ("ffn_down", [width, 2 * width])):
+        tensors[f"blk.0.{name}.weight"] = shape
+    folder.mkdir(parents=True, exist_ok=True)
+    if parts == 1:
+        write_gguf(folder / f"{stem}.gguf", metadata, tensors)
+        return [folder / f"{stem}.gguf"]
+    names, paths = list(tensors), []
+    for part in range(parts):
+        own = {name: tensors[name] for name in names[part::parts]}
+        split = {"split.no": part, "split.count": parts, "split.tensors.count": len(tensors)}
+        paths.append(folder / f"{stem}-{part + 1:05}-of-{parts:05}.gguf")
+        write_gguf(paths[-1], dict(metadata, **split) if part == 0 else split, own)
+    return paths

@@ -17,7 +17,7 @@ class Terminal:
     def __init__(self, command, env, columns=80, rows=24, stdout=None):
         self.master, slave = pty.openpty()
         self.resize(columns, rows, False)
-        environment = dict(env, TERM="xterm")
+        environment = dict({"TERM": "xterm"}, **env)
         self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=slave,
                                         stdout=stdout if stdout is not None else slave, stderr=slave, start_new_session=True,
                                         preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))

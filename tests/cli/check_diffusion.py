@@ -1,0 +1,58 @@
+"""Flags of models that fill in blocks (LLaDA-2), on a tiny one; for other models they are a usage error."""
+import json
+import pathlib
+
+import models
+
+SHAPES = pathlib.Path(__file__).resolve().parents[1] / "golden/data/llada2_moe-blocks.json"
+
+
+def llada(context):
+    """The golden's layers over the scripted model's vocabulary."""
+    folder = context.folder / "llada"
+    if folder.exists():
+        return folder
+    golden = json.loads(SHAPES.read_text())
+    vocab = json.loads((context.scripted() / "config.json").read_text())["vocab_size"]
+    config = dict(golden["config"], vocab_size=vocab, mask_token_id=vocab - 1)
+    shapes = {name: [vocab if n == golden["config"]["vocab_size"] else n for n in shape] for name, shape in golden["tensors"].items()}
+    folder.mkdir()
+    (folder / "config.json").write_text(json.dumps(config))
+    models.write_safetensors(folder / "model.safetensors", models.random_tensors(shapes, dtype="F32"))
+    models.companions(folder, context.scripted())
+    return folder
+
+
+def check_rounds_and_threshold(context):
+    model = llada(context)
+    words = ["run", "-m", model, "-p", "abc", "-n", "24", "--ignore-eos", "--quiet"]
+
+    def run(*more):
+        return context.ok(*words, *more).out
+
+    plain = run()
+    assert plain and run("--diffusion-threshold", "0.95") == plain, "0.95 is the model's own"
+    assert run("--diffusion-sampler", "confidence") == plain
+    # The model is sure of nothing: by one token a round, or by all of a block at once, other tokens come out.
+    assert run("--max-denoising-steps", "8") == plain, "a block of eight has eight rounds anyway"
+    once = run("--max-denoising-steps", "1")
+    assert once != plain and run("--diffusion-threshold", "0") == once, "all at once, by either way"
+    for more, word in ((["--max-denoising-steps", "9"], "8 tokens"), (["--max-denoising-steps", "0"], "from 1"),
+                       (["--diffusion-threshold", "1.5"], "from 0 to 1"), (["--diffusion-sampler", "entropy-bound"], "surest"),
+                       (["--diffusion-max-canvas-length", "4"], "8 tokens")):
+        refused = context.fails(2, *words, *more)
+        assert word in refused.err and more[0] in refused.err and refused.out == "", refused
+
+
+def check_other_models_have_no_blocks(context):
+    for more in (["--max-denoising-steps", "4"], ["--diffusion-threshold", "0.5"], ["--diffusion-sampler", "confidence"],
+                 ["--diffusion-max-canvas-length", "4"]):
+        refused = context.fails(2, "run", "-m", context.tiny(), "-p", "abc", *more)
+        assert "--diffusion-" in refused.err and "one token after another" in refused.err and refused.out == "", refused
+
+
+def check_what_a_diffusion_model_cannot_do(context):
+    model = llada(context)
+    for more in (["--prompt-lookup"], ["--draft-model", context.tiny()], ["--regex", "a+"]):
+        refused = context.run("run", "-m", model, "-p", "abc", "-n", "4", *more)
+        assert refused.code != 0 and refused.out == "" and refused.err.strip(), (more, refused)
