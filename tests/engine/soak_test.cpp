@@ -1,53 +1,18 @@
-// A randomised soak over every decoder's tiny model: shared prefixes, turns that go on, random arrival,
-// cancellation, choices, a cache too small for all of it, drafts. Each answer equals the same request's,
-// alone and cold, bit for bit, and nothing leaks. MLXCEL_SOAK=N: N requests for each family and setting (500
-// in the long run).
+// The soak over every decoder's tiny model, longer for one family of each kind of state (MLXCEL_SOAK=500: the
+// long form); KV modes, and prompts kept on disk across a restart.
 #include <gtest/gtest.h>
 
 #include <unistd.h>
 
-#include <cstdlib>
 #include <fstream>
 #include <random>
-#include <thread>
 
-#include "base/channel.h"
-#include "engine/engine.h"
 #include "network.h"
 #include "peft_folder.h"
+#include "soak.h"
 
 namespace mlxcel {
 namespace {
-
-struct Answer {
-  std::vector<Draw> draws;
-  std::optional<Finished> finished;
-  std::string error;
-};
-
-struct Running {
-  size_t kind = 0;
-  std::shared_ptr<Channel<Event>> events = std::make_shared<Channel<Event>>();
-  Handle handle;
-  bool cancelled = false;
-
-  Answer wait() {
-    Answer answer;
-    while (auto event = events->pop_for(std::chrono::seconds(60))) {
-      if (auto* token = std::get_if<Token>(&*event)) answer.draws.push_back(token->draw);
-      if (auto* finished = std::get_if<Finished>(&*event)) {
-        answer.finished = *finished;
-        return answer;
-      }
-      if (auto* failed = std::get_if<Failed>(&*event)) {
-        answer.error = failed->error.what();
-        return answer;
-      }
-    }
-    answer.error = "no event in 60 s";
-    return answer;
-  }
-};
 
 std::vector<std::string> decoders() {
   std::vector<std::string> names;
@@ -86,186 +51,33 @@ class Soak : public ::testing::TestWithParam<std::string> {
     for (const auto& folder : folders) engine->load_adapter({folder->path(), 0.0f});
     return engine;
   }
-  static Running start(Engine& engine, Request request, size_t kind) {
-    Running running;
-    running.kind = kind;
-    running.handle =
-        engine.submit(std::move(request), [events = running.events](Event e) { events->push(std::move(e)); });
-    return running;
-  }
-  void run(const std::string& kv, int by_default);
-  // Alone and cold.
-  Answer reference(Engine& engine, Request request) const {
-    request.group = 0;
-    return start(engine, std::move(request), 0).wait();
-  }
-  static void expect_same(const Answer& want, const Answer& found, const std::string& what, bool cancelled) {
-    ASSERT_EQ(found.error, "") << what;
-    if (!cancelled) {
-      ASSERT_EQ(want.draws.size(), found.draws.size()) << what;
-    }
-    ASSERT_LE(found.draws.size(), want.draws.size()) << what;
-    for (size_t i = 0; i < found.draws.size(); ++i) {
-      ASSERT_EQ(want.draws[i].token, found.draws[i].token) << what << ", token " << i;
-      ASSERT_EQ(want.draws[i].logprob, found.draws[i].logprob) << what << ", token " << i;
-    }
+  soak::Subject subject() const {
+    return {.name = GetParam(),
+            .make = [this](EngineOptions options, bool own) { return make(std::move(options), own); },
+            .kinds = [](Engine& cold, const soak::Alone& alone,
+                        int window) { return soak::branching(cold, alone, window, true); },
+            .repeats_itself = GetParam() == "llama"};
   }
 };
 
-// Prompts that branch off three stems, some going on with an earlier answer; every third is sampled.
-std::vector<Request> kinds_of(Engine& cold, const std::function<Answer(Request)>& answer, int window) {
-  std::mt19937 rng(11);
-  const int vocab = cold.info().vocab_size;
-  std::vector<std::vector<TokenId>> stems(3);
-  for (auto& stem : stems)
-    for (size_t i = 0; i < 34 + 30 * static_cast<size_t>(&stem - stems.data()); ++i)
-      stem.push_back(static_cast<TokenId>(rng() % static_cast<unsigned>(vocab)));
-  std::vector<Request> kinds;
-  for (size_t k = 0; k < 18; ++k) {
-    Request r;
-    r.prompt = stems[k % 3];
-    if (k >= 12) {
-      // A turn later: the prompt, its answer, and something new.
-      r.prompt = kinds[k - 12].prompt;
-      for (const Draw& draw : answer(kinds[k - 12]).draws) r.prompt.push_back(draw.token);
-    } else if (k % 4 == 3) {
-      r.prompt.resize(3 + k);
-    }
-    for (size_t i = rng() % 20; i > 0; --i)
-      r.prompt.push_back(static_cast<TokenId>(rng() % static_cast<unsigned>(vocab)));
-    if (r.prompt.size() > static_cast<size_t>(window) - 8) r.prompt.resize(static_cast<size_t>(window) - 8);
-    r.max_tokens = 4 + static_cast<int>(rng() % 24);
-    r.max_tokens = std::min(r.max_tokens, window - static_cast<int>(r.prompt.size()));
-    r.ignore_eos = true;
-    r.sampling.logprobs = 0;
-    r.cache_scope = k % 5 == 4 ? "other" : "";
-    if (k % 3 == 1) r.adapters = {{static_cast<int>(k % 2), 0.8f}};
-    if (k % 6 == 5) r.adapters = {{0, 0.5f}, {1, 1.0f}};
-    if (k % 3 == 2) {
-      r.sampling.temperature = 0.7f;
-      r.sampling.repeat_penalty = 1.1f;
-      r.sampling.seed = static_cast<uint32_t>(k);
-    }
-    kinds.push_back(std::move(r));
-  }
-  return kinds;
-}
-
-void Soak::run(const std::string& kv, int by_default) {
-  constexpr int kWindow = 192;
-  const char* asked = std::getenv("MLXCEL_SOAK");
-  const int requests = asked != nullptr ? std::atoi(asked) : by_default;
-  EngineOptions plain;
-  plain.kv_cache_mode = kv;
-  plain.parallel = 1;
-  plain.prompt_cache = false;
-  auto cold = make(plain);
-  const int window = std::min(kWindow, cold->context());
-  const auto alone = [&](Request r) { return reference(*cold, std::move(r)); };
-  const std::vector<Request> kinds = kinds_of(*cold, alone, window);
-  std::vector<Answer> answers;
-  for (const Request& r : kinds) {
-    answers.push_back(alone(r));
-    ASSERT_EQ(answers.back().error, "");
-  }
-  // Blocks of masks: nothing is drafted, and no prompt is kept.
-  const bool diffuses = cold->info().diffusion.block > 0;
-  cold.reset();
-
-  struct Setting {
-    const char* name;
-    bool cache, lookup, own_draft;
-    size_t pages;
-  };
-  for (const Setting& setting :
-       {Setting{"cache", true, false, false, 14}, Setting{"cache and drafts", true, true, false, 20},
-        Setting{"drafts", false, true, false, 12}, Setting{"cache, own draft", true, false, true, 20}}) {
-    if (diffuses && (setting.lookup || setting.own_draft)) continue;
-    EngineOptions options;
-    options.kv_cache_mode = kv;
-    options.parallel = 5;
-    options.context = window;
-    options.prefill_chunk = 24;
-    options.step_token_budget = 20;
-    options.prompt_cache = setting.cache;
-    options.prompt_lookup = setting.lookup;
-    options.draft_tokens = setting.lookup || setting.own_draft ? 3 : 0;
-    options.draft_adaptive = false;
-    options.prompt_lookup_max_batch = options.parallel;
-    options.max_kv_tokens = setting.pages * 32;
-    options.preemption = setting.cache;
-    auto engine = make(options, setting.own_draft);
-    std::mt19937 rng(7);
-    std::vector<Running> running;
-    size_t checked = 0;
-    const auto settle = [&](size_t keep) {
-      for (; running.size() - checked > keep; ++checked) {
-        Running& r = running[checked];
-        expect_same(answers[r.kind], r.wait(),
-                    fmt::format("{}, {}, request {} (kind {})", GetParam(), setting.name, checked, r.kind),
-                    r.cancelled);
-      }
-    };
-    for (int i = 0; i < requests && !HasFatalFailure(); ++i) {
-      const size_t kind = rng() % kinds.size();
-      Request request = kinds[kind];
-      request.priority = static_cast<Priority>(rng() % 3);
-      request.key = rng() % 2 == 0 ? "a" : "b";
-      const int choices = rng() % 6 == 0 ? 3 : 1;
-      if (choices > 1) request.group = static_cast<uint64_t>(i + 1);
-      for (int c = 0; c < choices; ++c) {
-        running.push_back(start(*engine, request, kind));
-        if (rng() % 7 != 0) continue;
-        running.back().cancelled = true;
-        running.back().handle.cancel();
-      }
-      if (rng() % 3 == 0) std::this_thread::sleep_for(std::chrono::microseconds(rng() % 3000));
-      settle(24);
-    }
-    settle(0);
-    if (HasFatalFailure()) return;
-    const EngineStats stats = engine->stats();
-    EXPECT_EQ(stats.running, 0);
-    EXPECT_EQ(stats.waiting, 0);
-    EXPECT_EQ(stats.pages_free, stats.pages_total) << setting.name;
-    EXPECT_EQ(stats.cache_hits > 0, setting.cache && !diffuses) << setting.name;
-    if (!setting.lookup && !setting.own_draft) {
-      EXPECT_EQ(stats.drafted, 0u) << setting.name;
-    }
-    // Random weights need not repeat themselves; those of this family do, as long as no code rounds its keys.
-    if (setting.lookup && GetParam() == "llama" && kv == "fp16") {
-      EXPECT_GT(stats.drafted, 0u) << setting.name;
-    }
-    // Rows without adapters are its drafter's own; greedy ones draw what it drafts.
-    if (setting.own_draft) {
-      EXPECT_GT(stats.accepted, 0u) << setting.name;
-    }
-    engine->clear_prompt_cache();
-    EXPECT_EQ(engine->stats().cache_bytes, 0u);
-    fmt::print(
-        "{:<14} {:<11} {:<17} {} rows, hits {}, tokens reused {}, evicted {}, put back {}, drafted {}, "
-        "accepted "
-        "{}\n",
-        GetParam(), kv, setting.name, running.size(), stats.cache_hits, stats.cache_tokens_reused,
-        stats.cache_evictions, stats.preemptions, stats.drafted, stats.accepted);
-  }
-}
-
-TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) { run("fp16", 24); }
+TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) { soak::run(subject(), "fp16", 24); }
 
 /// One family of each kind of state.
 class Kinds : public Soak {};
+
+// MLXCEL_SOAK=500: the long form, so many requests over the four settings.
+TEST_P(Kinds, ManyRequests) { soak::run(subject(), "fp16", soak::asked_for(80) / 4); }
 
 // H31: a mode is applied, with its counts said, or refused before the first request.
 TEST_P(Kinds, KvModesToo) {
   const auto none = GetParam() == "mamba2";
   const auto latent = GetParam() == "deepseek_v3";
-  for (const std::string mode : {"int8", "turbo4", "turbo4-asym", "turbo3-asym"}) {
+  for (const std::string mode : {"int8", "turbo4", "turbo4-asym", "turbo4-delegated", "turbo3-asym"}) {
     SCOPED_TRACE(mode);
     EngineOptions options;
     options.kv_cache_mode = mode;
     options.kv_boundary_values = 0;
-    const bool refused = none || (latent && mode.ends_with("asym"));
+    const bool refused = none || (latent && (mode.ends_with("asym") || mode.ends_with("delegated")));
     try {
       const auto engine = make(options);
       EXPECT_FALSE(refused) << engine->kv_label();
@@ -274,7 +86,8 @@ TEST_P(Kinds, KvModesToo) {
       EXPECT_TRUE(refused) << error.what();
       EXPECT_EQ(error.param(), "kv-cache-mode");
     }
-    if (!refused) run(mode, mode.ends_with("asym") ? 4 : 8);
+    const int requests = soak::asked_for(mode.ends_with("asym") ? 16 : 32);
+    if (!refused) soak::run(subject(), mode, requests / 4);
     if (HasFatalFailure()) return;
   }
 }
@@ -296,7 +109,7 @@ TEST_P(Kinds, PromptsSurviveARestart) {
   request.max_tokens = 12;
   request.ignore_eos = true;
   request.sampling.logprobs = 0;
-  const Answer cold = start(*first, request, 0).wait();
+  const soak::Answer cold = soak::start(*first, request).wait();
   first.reset();
   const auto files = [&] {
     return std::distance(std::filesystem::directory_iterator(folder), std::filesystem::directory_iterator());
@@ -304,15 +117,15 @@ TEST_P(Kinds, PromptsSurviveARestart) {
   ASSERT_GE(files(), 1);
 
   auto second = make(options);
-  const Answer warm = start(*second, request, 0).wait();
-  expect_same(cold, warm, GetParam(), false);
+  const soak::Answer warm = soak::start(*second, request).wait();
+  soak::expect_same(cold, warm, GetParam(), false);
   if (HasFatalFailure()) return;
   EXPECT_GE(warm.finished->timings.cached_tokens, 64);
   EXPECT_EQ(second->stats().disk_hits, 1u);
   EXPECT_EQ(second->stats().pages_free, second->stats().pages_total);
   Request other = request;
   other.cache_scope = "another key";
-  EXPECT_EQ(start(*second, other, 0).wait().finished->timings.cached_tokens, 0);
+  EXPECT_EQ(soak::start(*second, other).wait().finished->timings.cached_tokens, 0);
   second.reset();
 
   // One byte in the middle of every file.
@@ -323,12 +136,144 @@ TEST_P(Kinds, PromptsSurviveARestart) {
     bytes.put('?');
   }
   auto third = make(options);
-  const Answer again = start(*third, request, 0).wait();
-  expect_same(cold, again, GetParam(), false);
+  const soak::Answer again = soak::start(*third, request).wait();
+  soak::expect_same(cold, again, GetParam(), false);
   EXPECT_EQ(third->stats().disk_hits, 0u);
   EXPECT_GE(third->stats().disk_corrupt, 1u);
   third.reset();
   std::filesystem::remove_all(folder);
+}
+
+// H30: state that cannot be rewound goes back to before a draft. A drafter that is the target itself is right
+// every time, and another one (which sees a window of the text) changes nothing either.
+TEST_P(Kinds, H30DraftsOverEveryKindOfState) {
+  EngineOptions options;
+  options.parallel = 4;
+  options.prompt_cache = false;
+  const auto plain = make(options);
+  options.draft_tokens = 4;
+  options.draft_adaptive = false;
+  const auto drafting = make(options, true);
+  options.prompt_lookup = true;
+  options.prompt_lookup_max_batch = 4;
+  const auto looking = make(options);
+  std::mt19937 rng(30);
+  const auto vocab = static_cast<unsigned>(plain->info().vocab_size);
+  const int prompts = soak::asked_for(0) > 0 ? 50 : 6;
+  const int tokens = std::min(soak::asked_for(0) > 0 ? 200 : 60, plain->context() - 24);
+  std::vector<Request> requests;
+  for (int i = 0; i < prompts; ++i) {
+    Request r;
+    for (unsigned n = 5 + rng() % 18; n > 0; --n) r.prompt.push_back(static_cast<TokenId>(rng() % vocab));
+    r.max_tokens = tokens;
+    r.ignore_eos = true;
+    r.sampling.logprobs = 0;
+    requests.push_back(std::move(r));
+  }
+  const auto answers = [&](Engine& engine) {
+    std::vector<soak::Running> running;
+    for (const Request& r : requests) running.push_back(soak::start(engine, r));
+    std::vector<soak::Answer> all;
+    for (auto& r : running) all.push_back(r.wait());
+    return all;
+  };
+  const auto want = answers(*plain), drafted = answers(*drafting), looked = answers(*looking);
+  for (size_t i = 0; i < want.size(); ++i) {
+    soak::expect_same(want[i], drafted[i], fmt::format("{}, drafts, prompt {}", GetParam(), i), false);
+    soak::expect_same(want[i], looked[i], fmt::format("{}, lookup, prompt {}", GetParam(), i), false);
+    if (HasFatalFailure()) return;
+    const Timings& t = drafted[i].finished->timings;
+    EXPECT_GT(t.accepted, 0);
+    // The last draft may go on behind the answer's end.
+    EXPECT_LE(t.drafted - t.accepted, 4) << GetParam() << ", prompt " << i;
+  }
+}
+
+// A slot's file takes its tokens to another engine over the same model; damaged, cut or another setting's it
+// is refused, and the slot stays as it was.
+TEST_P(Kinds, SlotsGoToFilesAndBack) {
+  namespace fs = std::filesystem;
+  const auto folder = fs::temp_directory_path() / fmt::format("mlxcel-slots-{}-{}", GetParam(), ::getpid());
+  fs::create_directories(folder);
+  const auto file = folder / "one.slot";
+  Request request;
+  request.prompt.assign(75, 3);
+  for (size_t i = 0; i < request.prompt.size(); ++i) request.prompt[i] = static_cast<TokenId>(1 + i * 7 % 50);
+  request.max_tokens = 12;
+  request.ignore_eos = true;
+  request.sampling.logprobs = 0;
+  request.slot = 2;
+  Request next;  // a turn later
+  soak::Answer cold;
+  int held = 0;
+  {
+    const auto engine = make({});
+    EXPECT_THROW(engine->save_slot(2, file), Error);  // nothing has run in it
+    EXPECT_THROW(engine->save_slot(4, file), Error);  // there are four
+    EXPECT_FALSE(fs::exists(file));
+    const soak::Answer first = soak::start(*engine, request).wait();
+    ASSERT_EQ(first.error, "");
+    EXPECT_EQ(first.finished->timings.slot, 2);
+    const SlotFile saved = engine->save_slot(2, file);
+    held = saved.tokens;
+    EXPECT_EQ(held, 75 + 11);
+    EXPECT_EQ(saved.bytes, fs::file_size(file));
+    EXPECT_THROW(engine->save_slot(1, file), Error);
+    EXPECT_EQ(engine->erase_slot(2), held);
+    EXPECT_EQ(engine->erase_slot(2), 0);
+    EXPECT_THROW(engine->save_slot(2, file), Error);  // what is erased is gone
+    next = request;
+    for (const Draw& draw : first.draws) next.prompt.push_back(draw.token);
+    next.prompt.insert(next.prompt.end(), {4, 9, 2});
+    engine->clear_prompt_cache();  // of what was put aside on the way
+    cold = soak::start(*engine, next).wait();
+    ASSERT_EQ(cold.error, "");
+    EXPECT_EQ(cold.finished->timings.cached_tokens, 0);
+  }
+  const auto reused = [&](Engine& engine) {
+    const soak::Answer answer = soak::start(engine, next).wait();
+    soak::expect_same(cold, answer, GetParam(), false);
+    return answer.finished ? answer.finished->timings.cached_tokens : -1;
+  };
+  const auto refused = [&](Engine& engine, const fs::path& bad) {
+    try {
+      engine.restore_slot(0, bad);
+    } catch (const Error& error) {
+      return error.kind() == ErrorKind::invalid_request && engine.stats().cache_entries == 0;
+    }
+    return false;
+  };
+  std::string bytes;
+  {
+    std::ifstream in(file, std::ios::binary);
+    bytes.assign(std::istreambuf_iterator<char>(in), {});
+  }
+  const auto engine = make({});
+  const auto bad = folder / "bad.slot";
+  const auto write = [&](std::string_view text) {
+    std::ofstream(bad, std::ios::binary).write(text.data(), static_cast<std::streamsize>(text.size()));
+  };
+  for (const size_t at : {size_t{0}, size_t{20}, bytes.size() / 2, bytes.size() - 1}) {
+    std::string spoilt = bytes;
+    spoilt[at] = static_cast<char>(spoilt[at] ^ 0x41);
+    write(spoilt);
+    EXPECT_TRUE(refused(*engine, bad)) << at;
+  }
+  for (const size_t length : {size_t{0}, size_t{10}, size_t{60}, bytes.size() - 1}) {
+    write(std::string_view(bytes).substr(0, length));
+    EXPECT_TRUE(refused(*engine, bad)) << length;
+  }
+  EXPECT_THROW(engine->restore_slot(0, folder / "none.slot"), Error);
+  if (GetParam() != "mamba2") {  // which has no pages to be of another mode
+    EngineOptions other;
+    other.kv_cache_mode = "int8";
+    EXPECT_TRUE(refused(*make(other), file));
+  }
+
+  EXPECT_EQ(engine->restore_slot(3, file).tokens, held);
+  EXPECT_EQ(reused(*engine), held);
+  EXPECT_EQ(engine->erase_slot(3), held);
+  fs::remove_all(folder);
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Kinds,
