@@ -48,7 +48,15 @@ array DistanceAttention::operator()(const array& x, Step& step) const {
   const array v = heads(values_(part(q_width + kv_width, kv_width), step), o_.kv_heads);
   const array mix =
       mx::reshape(part(q_width + 2 * kv_width, o_.heads * o_.inner), {tokens * o_.heads, o_.inner});
-  array bias = mx::reshape(distances_(mix), {tokens, o_.heads, o_.reach});
+  array bias = array(0.0f);
+  if (distances_.adapted()) {  // adapters know a step's rows, not those of its heads: head by head
+    std::vector<array> rows;
+    for (int h = 0; h < o_.heads; ++h)
+      rows.push_back(distances_(mx::contiguous(part(q_width + 2 * kv_width + h * o_.inner, o_.inner))));
+    bias = mx::stack(rows, 1);
+  } else {
+    bias = mx::reshape(distances_(mix), {tokens, o_.heads, o_.reach});
+  }
   if (o_.floor > 0 && !fault("query temperature dropped")) {
     const array sharper = sharpness(step);
     q = mx::multiply(q, sharper);
