@@ -148,7 +148,7 @@ const std::vector<Mutant>& mutants() {
       {"output gate dropped", {"step3p5"}},
       {"routed scale dropped", {"step3p5"}},
       {"sinks dropped", {"mimo_v2_flash"}},
-      {"window ignored", {"mimo_v2_flash", "cohere2_moe", "iquestloopcoder"}},
+      {"window ignored", {"mimo_v2_flash", "cohere2_moe"}},
       {"qk norm on the other side of rope", {"hunyuan_v1_moe"}},
       {"shared experts dropped", {"hunyuan_v1_moe", "cohere2_moe", "mistral4"}},
       {"query temperature dropped", {"mistral4"}},
