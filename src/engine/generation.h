@@ -25,8 +25,9 @@ struct TextEnd {
   std::string stop_string;  // which stop string, if one
   Timings timings;
   uint32_t seed = 0;
+  bool truncated = false;  // as Finished has it
 };
-using TextEvent = std::variant<TextDelta, TextEnd, Scored, Failed>;
+using TextEvent = std::variant<TextDelta, TextEnd, Scored, Progress, Failed>;
 
 /// Converts engine events to text events. Not thread-safe: feed it from one thread at a time.
 /// A token's draw comes with the first byte of its text that is sent; what a stop string swallows is not

@@ -231,8 +231,8 @@ TEST(Metrics, PrintsWhatTheEngineCounts) {
   Metrics metrics;
   EngineStats stats;
   for (const uint64_t tokens : {1, 2, 3, 4096, 5000}) stats.step_tokens.observe(tokens);
-  stats.draft_places.observe(3, 2);
-  stats.draft_places.observe(3, 0);
+  for (const auto& [place, right] : {std::pair(0, true), {1, true}, {2, false}, {0, false}})
+    stats.draft_places.test(static_cast<size_t>(place), right);
   stats.cache_evictions = 6;  // of these:
   stats.cache_evicted_for_pages = 4;
   stats.cache_rejected_short = 5;

@@ -79,8 +79,10 @@ struct TextStream::Impl {
     StopMatcher::Result match = matcher.push(detokenizer.finish());
     if (match.stopped)
       return end(std::move(match.text), "stop", std::move(match.stop), finished.timings, finished.seed);
-    return end(match.text + matcher.finish(), to_string(finished.reason), "", finished.timings,
-               finished.seed);
+    TextEnd last =
+        end(match.text + matcher.finish(), to_string(finished.reason), "", finished.timings, finished.seed);
+    last.truncated = finished.truncated;
+    return last;
   }
 };
 
@@ -97,6 +99,7 @@ std::optional<TextEvent> TextStream::push(Event event) {
   if (auto* token = std::get_if<Token>(&event)) return impl_->push(std::move(*token));
   if (auto* finished = std::get_if<Finished>(&event)) return impl_->push(*finished);
   if (auto* scored = std::get_if<Scored>(&event)) return TextEvent(std::move(*scored));
+  if (auto* progress = std::get_if<Progress>(&event)) return TextEvent(*progress);
   impl_->ended = true;
   return TextEvent(std::get<Failed>(std::move(event)));
 }
