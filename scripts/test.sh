@@ -2,7 +2,7 @@
 # Builds and runs the tests. The last line is `N passed, N failed, N skipped`.
 # usage: scripts/test.sh [--all] [--quick]
 #   (none)   release build and every test but the long ones, then the address sanitizer over seven rooms
-#   --all    the address sanitizer over everything, the thread sanitizer, the official clients
+#   --all    the address sanitizer over everything, the thread sanitizer, the official clients, the long soaks
 #   --quick  release build and its tests only
 set -euo pipefail
 . "$(dirname "$0")/lib.sh"
@@ -64,6 +64,7 @@ for runner in tests/*/run.py; do
   name=$(basename "$(dirname "$runner")")
   run release "$name=python3 $runner --build build/release"
 done
+run release "soak=python3 tests/soak/run.py --build build/release --minutes 0.5"
 
 # The rooms that handle files, memory and text from outside; --all sanitizes every program.
 sanitized=(base tensor checkpoint text state sample nn)
@@ -90,9 +91,10 @@ if [ $all -eq 1 ]; then
   step "running them under the thread sanitizer"
   TSAN_OPTIONS="suppressions=$root/tests/suppressions/tsan.txt halt_on_error=0" run tsan "${programs[@]}"
   tests/clients/make_venv.sh >&2 || step "the official clients could not be installed; their cases will skip"
-  for name in clients soak; do
-    [ -f "tests/$name/run.py" ] && run all "$name=python3 tests/$name/run.py --build build/release"
-  done
+  run all "clients=python3 tests/clients/run.py --build build/release" \
+    "soak=python3 tests/soak/run.py --build build/release --minutes 10" \
+    "many=env MLXCEL_SOAK=500 build/release/tests/test_engine_soak --gtest_filter=*Kinds*:ScriptedSoak*" \
+    "many_real=env MLXCEL_SOAK=500 build/release/tests/test_engine_real --gtest_filter=*Soak*"
 fi
 
 step "done; logs are in build/test-results"
