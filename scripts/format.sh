@@ -23,10 +23,7 @@ files=("$@")
 [ ${#files[@]} -gt 0 ] || mapfile -t files < <(git ls-files '*.cpp' '*.h')
 if [ $check -eq 0 ]; then
   printf '%s\0' "${files[@]}" | xargs -0 -n 40 "$tool" -i
-else
-  wrong=0
-  for file in "${files[@]}"; do
-    "$tool" "$file" | cmp -s - "$file" || { printf '%s: not as .clang-format says; run scripts/format.sh\n' "$file" >&2; wrong=1; }
-  done
-  exit $wrong
+elif ! found=$(printf '%s\0' "${files[@]}" | xargs -0 -n 100 "$tool" --dry-run -Werror 2>&1); then
+  grep -oE '^[^:]+\.(cpp|h):' <<<"$found" | sort -u | sed 's/:$/: not as .clang-format says; run scripts\/format.sh/' >&2
+  exit 1
 fi

@@ -28,9 +28,9 @@ void print_work(std::string& out, const EngineStats& stats, const EngineStats& s
          rate(stats.generated_tokens, since.generated_tokens, stats.decode_seconds - since.decode_seconds));
   scalar(out, "llamacpp:requests_processing", "Requests running.", "gauge", stats.running);
   scalar(out, "llamacpp:requests_deferred", "Requests waiting.", "gauge", stats.waiting);
-  scalar(out, "llamacpp:n_busy_slots_per_decode", "Tokens generated a step, on average.", "gauge",
-         stats.steps > 0 ? static_cast<double>(stats.generated_tokens) / static_cast<double>(stats.steps)
-                         : 0.0);
+  scalar(
+      out, "llamacpp:n_busy_slots_per_decode", "Tokens generated a step, on average.", "gauge",
+      stats.steps > 0 ? static_cast<double>(stats.generated_tokens) / static_cast<double>(stats.steps) : 0.0);
   scalar(out, "mlxcel_batch_rows", "Rows of the last step.", "gauge", stats.step_rows);
   scalar(out, "mlxcel_slots_busy", "Sequences running.", "gauge", stats.running);
   scalar(out, "mlxcel_queue_depth", "Requests waiting for a slot.", "gauge", stats.waiting);
@@ -85,8 +85,8 @@ void print_cache(std::string& out, const EngineStats& stats) {
   labelled(out, name, "reason", "too_short", stats.cache_rejected_short);
   labelled(out, name, "reason", "oversize", stats.cache_rejected_large);
   labelled(out, name, "reason", "model_owned_state", stats.cache_rejected_state);
-  scalar(out, "mlxcel_prompt_cache_snapshot_hits_total", "Prompts that found a snapshot of their model's state.",
-         "counter", stats.snapshot_hits);
+  scalar(out, "mlxcel_prompt_cache_snapshot_hits_total",
+         "Prompts that found a snapshot of their model's state.", "counter", stats.snapshot_hits);
   scalar(out, "mlxcel_prompt_cache_snapshot_misses_total", "Prompts that found none.", "counter",
          stats.snapshot_misses);
   scalar(out, "mlxcel_prompt_cache_snapshot_tokens_reused_total",

@@ -125,7 +125,8 @@ std::string Metrics::print(const EngineStats* stats, const Labels& labels) {
   }
   const auto memory = process_memory();
   const std::string name = "mlxcel_memory_bytes";
-  head(out, name, "The model's arrays, their peak, what is kept for new ones, the limit; the process.", "gauge");
+  head(out, name, "The model's arrays, their peak, what is kept for new ones, the limit; the process.",
+       "gauge");
   if (stats) {
     labelled(out, name, "kind", "active", stats->memory_active);
     labelled(out, name, "kind", "peak", stats->memory_peak);

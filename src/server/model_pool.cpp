@@ -232,9 +232,10 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   }
   const Router* router = entry->router.get();
   const bool asleep = entry->status == Status::unloaded && entry->slept;
-  // Looking at a model neither wakes it nor keeps it awake; where models leave for others, tokens of one are a
-  // use of it.
-  const bool looks = is_sleepers_route(route, request.method) && (options_.single || !is_vocabulary_route(route)) &&
+  // Looking at a model neither wakes it nor keeps it awake; where models leave for others, tokens of one are
+  // a use of it.
+  const bool looks = is_sleepers_route(route, request.method) &&
+                     (options_.single || !is_vocabulary_route(route)) &&
                      (entry->status == Status::loaded || (asleep && options_.single));
   if (looks || (options_.single && is_front_route(route))) {
     lock.unlock();

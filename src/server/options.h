@@ -98,8 +98,8 @@ struct ServiceOptions {
   bool props = false;          // POST /props
   std::string slot_save_path;  // folder of saved slots; empty: off
   bool slots_debug = false;    // GET /slots shows prompts
-  bool slots = true;      // GET /slots
-  bool settings = false;  // GET and PATCH /v1/settings
+  bool slots = true;           // GET /slots
+  bool settings = false;       // GET and PATCH /v1/settings
   int parallel = 4;
   std::string model_path;
   std::string device;  // as the banner says
@@ -107,19 +107,19 @@ struct ServiceOptions {
   bool suffix_first = false;  // --spm-infill
   bool special = false;       // special tokens appear in the text
   bool prefill_assistant = true;
-  bool jinja = true;                          // false: chats as role-prefixed plain text
-  bool prompt_cache = true;                   // prefixes are kept, unless a request says no
-  std::string reasoning_format = "auto";      // none, deepseek, deepseek-legacy, auto
-  std::string reasoning_alias = "reasoning";  // repeats reasoning_content; empty: no
-  int reasoning_budget = -1;                  // thinking tokens; -1: no limit
+  bool jinja = true;                               // false: chats as role-prefixed plain text
+  bool prompt_cache = true;                        // prefixes are kept, unless a request says no
+  std::string reasoning_format = "auto";           // none, deepseek, deepseek-legacy, auto
+  std::string reasoning_alias = "reasoning";       // repeats reasoning_content; empty: no
+  int reasoning_budget = -1;                       // thinking tokens; -1: no limit
   size_t reasoning_echo_bytes = size_t{16} << 20;  // of thoughts put back into histories; 0: none are
-  std::string grammar, json_schema;  // the form of every answer that no request gives another; one of them
+  std::string grammar, json_schema;   // the form of every answer that no request gives another; one of them
   std::optional<int> embd_normalize;  // as the request's field; nothing: the model's own
   double embedding_seconds = 120;     // vectors and scores that take longer: 504
-  std::string reasoning_budget_message;       // before the end of a thought that was cut
-  bool skip_chat_parsing = false;             // everything goes to the content
-  std::string chat_template;                  // text; empty: the model's
-  std::string chat_template_kwargs;           // JSON object; the request's win
+  std::string reasoning_budget_message;  // before the end of a thought that was cut
+  bool skip_chat_parsing = false;        // everything goes to the content
+  std::string chat_template;             // text; empty: the model's
+  std::string chat_template_kwargs;      // JSON object; the request's win
   StoreLimits responses;
   StoreLimits conversations{256, size_t{64} << 20, 3600};
   AccessOptions access;

@@ -195,10 +195,9 @@ struct Post {
     const std::array<asio::const_buffer, 2> parts = {asio::buffer(head), asio::buffer(body)};
     asio::async_write(stream, parts, [this, &stream](auto broken, size_t) {
       if (broken) return;
-      asio::async_read(stream, asio::buffer(answer), asio::transfer_at_least(12),
-                       [this](auto, size_t count) {
-                         good = count >= 12 && answer.starts_with("HTTP/1.") && answer.substr(8, 2) == " 2";
-                       });
+      asio::async_read(stream, asio::buffer(answer), asio::transfer_at_least(12), [this](auto, size_t count) {
+        good = count >= 12 && answer.starts_with("HTTP/1.") && answer.substr(8, 2) == " 2";
+      });
     });
   }
 };

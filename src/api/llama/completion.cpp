@@ -194,8 +194,8 @@ void parse_triggers(const JsonNode& body, CompletionRequest& out, int vocab_size
       if (trigger.word.empty())
         fail_param(item.path() + ".value", "{}.value: expected a text that is not empty", item.path());
     } else {
-      fail_param(item.path() + ".type", "{}.type: expected 0 (a token) or 1 (a word); patterns are not waited for",
-                 item.path());
+      fail_param(item.path() + ".type",
+                 "{}.type: expected 0 (a token) or 1 (a word); patterns are not waited for", item.path());
     }
     if (lazy) out.triggers.push_back(std::move(trigger));
   }

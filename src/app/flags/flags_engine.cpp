@@ -63,7 +63,8 @@ void add_adapters(S& s, const Flag& flag, const std::string& list, bool scaled) 
 void add_cache_rows(std::vector<Flag>& f) {
   const char* g = "Keys and values";
   f.push_back({"--kv-cache-mode", "", g, Kind::value, "MODE",
-               "fp16 (default), int8, turbo4, turbo4-asym, turbo4-delegated, turbo3-asym; f32 for tests", set_mode});
+               "fp16 (default), int8, turbo4, turbo4-asym, turbo4-delegated, turbo3-asym; f32 for tests",
+               set_mode});
   f.push_back({"--kv-bits", "", g, Kind::value, "16|8|4|3",
                "the same in short: fp16, int8, turbo4-asym, turbo3-asym", set_bits});
   f.push_back(
@@ -71,7 +72,8 @@ void add_cache_rows(std::vector<Flag>& f) {
        "keys: f16, int8, turbo4 (q8_0, q4_0 as their like); with --cache-type-v wins over --kv-cache-mode",
        text([](S& s, const auto& v) { s.kv_type_k = v; })});
   f.push_back({"-ctv,--cache-type-v", "LLAMA_ARG_CACHE_TYPE_V", g, Kind::value, "TYPE",
-               "values: f16, int8, turbo4, turbo4-delegated, turbo3", text([](S& s, const auto& v) { s.kv_type_v = v; })});
+               "values: f16, int8, turbo4, turbo4-delegated, turbo3",
+               text([](S& s, const auto& v) { s.kv_type_v = v; })});
   f.push_back(
       {"--turbo-boundary-v", "MLXCEL_KV_BOUNDARY_V_LAYERS,MLXCEL_TURBO_BOUNDARY_V", g, Kind::value, "N",
        "turbo modes: the first and last N layers keep 16-bit values (2)",

@@ -54,9 +54,10 @@ void add_load_flags(std::vector<Flag>& f) {
   number("--yarn-beta-fast", "LLAMA_ARG_YARN_BETA_FAST", "-1: the model's", -1, 1e6,
          &RopeFlags::yarn_beta_fast);
   g = "Diffusion Options";
-  f.push_back({"--max-denoising-steps", "", g, Kind::value, "N",
-               "most rounds that fill in a block; default: one for each of its tokens",
-               integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.steps = static_cast<int>(n); })});
+  f.push_back(
+      {"--max-denoising-steps", "", g, Kind::value, "N",
+       "most rounds that fill in a block; default: one for each of its tokens",
+       integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.steps = static_cast<int>(n); })});
   f.push_back({"--diffusion-threshold", "", g, Kind::value, "F",
                "tokens that the model is surer of than this are taken at once; default: the model's",
                real(0, 1, [](S& s, double x) { s.serve.model.diffusion.threshold = x; })});
@@ -64,10 +65,9 @@ void add_load_flags(std::vector<Flag>& f) {
                "which tokens of a round stay; default: the model's",
                word({"entropy-bound", "confidence"},
                     [](S& s, const auto& v) { s.serve.model.diffusion.sampler = v; })});
-  f.push_back({"--diffusion-max-canvas-length", "", g, Kind::value, "N", "longest block; default: the model's",
-               integer(1, 4096, [](S& s, long long n) {
-                 s.serve.model.diffusion.canvas = static_cast<int>(n);
-               })});
+  f.push_back(
+      {"--diffusion-max-canvas-length", "", g, Kind::value, "N", "longest block; default: the model's",
+       integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.canvas = static_cast<int>(n); })});
 }
 
 }  // namespace mlxcel::app

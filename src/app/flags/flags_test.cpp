@@ -436,12 +436,12 @@ TEST(Flags, DraftsExcludeEachOther) {
   EXPECT_TRUE(settled_engine({"--spec-type", "draft-mtp"}).serve.engine.internal_mtp);
   EXPECT_EQ(settled_engine({"-md", "a/b", "--draft-block-size", "5"}).serve.engine.draft_tokens, 4);
   EXPECT_EQ(settled_engine({"-md", "a/b", "--draft-kind", "none"}).serve.draft.model, "");
-  for (const auto& words :
-       std::vector<std::vector<std::string>>{{"--draft-kind", "draft"},
-                                             {"--draft-kind", "prompt-lookup", "-md", "a/b"},
-                                             {"--draft-kind", "mtp"},
-                                             {"--prompt-lookup-policy", "gated"},
-                                             {"--prompt-lookup-policy", "greedy", "--draft-kind", "prompt-lookup"}})
+  for (const auto& words : std::vector<std::vector<std::string>>{
+           {"--draft-kind", "draft"},
+           {"--draft-kind", "prompt-lookup", "-md", "a/b"},
+           {"--draft-kind", "mtp"},
+           {"--prompt-lookup-policy", "gated"},
+           {"--prompt-lookup-policy", "greedy", "--draft-kind", "prompt-lookup"}})
     EXPECT_NE(engine_refusal(words), "") << words[1];
   EXPECT_EQ(settled_engine({"--draft-kind", "dflash", "-md", "a/b"}).serve.engine.draft_kind, "dflash");
   const auto gated = settled_engine({"--draft-kind", "prompt-lookup", "--prompt-lookup-policy", "gated"});
@@ -467,7 +467,8 @@ TEST(Flags, AdaptersComeInListsWithScales) {
 TEST(Flags, SizesOfBytes) {
   EXPECT_EQ(read({"--kv-cache-budget", "1.5G"}).serve.engine.kv_budget_bytes, size_t{3} << 29);
   EXPECT_EQ(read({"--kv-cache-budget", "auto"}).serve.engine.kv_budget_bytes, 0u);
-  const Variable limit("MLXCEL_RESPONSES_STORE_MAX_BYTES", " 2 "), other("MLXCEL_PROMPT_CACHE_CAPACITY_BYTES", "64kb");
+  const Variable limit("MLXCEL_RESPONSES_STORE_MAX_BYTES", " 2 "),
+      other("MLXCEL_PROMPT_CACHE_CAPACITY_BYTES", "64kb");
   EXPECT_EQ(read({}).serve.service.responses.bytes, 2u);
   EXPECT_EQ(read({}).serve.prompt_cache_bytes, size_t{64} << 10);
   EXPECT_NE(refusal({"--kv-cache-budget", "much"}), "");

@@ -23,8 +23,7 @@ void rerank(const Router& router, const std::shared_ptr<Exchange>& exchange) {
         if (!std::isfinite(scores.back()))
           fail(ErrorKind::internal, "a score of document {} is not finite", scores.size() - 1);
       }
-      out.body =
-          llama::print_rerank(request, scores, found.prompt_tokens, router.service().reranker_id());
+      out.body = llama::print_rerank(request, scores, found.prompt_tokens, router.service().reranker_id());
       add_ignored_fields(out, request.ignored);
     } catch (...) {
       out = router.error_response(router.error_in_flight(), exchange->request());

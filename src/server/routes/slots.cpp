@@ -133,8 +133,7 @@ void show_slots(Service& service, const std::shared_ptr<Exchange>& exchange) {
     refuse(503, "server_busy", "no slot available");
   JsonWriter out;
   out.begin_array();
-  for (size_t i = 0; i < all.size(); ++i)
-    print_slot(out, static_cast<int>(i), all[i], window, engine.get());
+  for (size_t i = 0; i < all.size(); ++i) print_slot(out, static_cast<int>(i), all[i], window, engine.get());
   out.end_array();
   HttpResponse response;
   response.body = out.take();

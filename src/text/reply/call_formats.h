@@ -45,8 +45,8 @@ struct CallFrame {
 
 /// Whether the end of `text` may be the beginning of `mark`.
 size_t held_suffix(std::string_view text, std::string_view mark);
-/// How much of an unfinished text value can be told: not what may belong to an end, nor a line break before it,
-/// nor a part of a character. 0 where an end is in sight.
+/// How much of an unfinished text value can be told: not what may belong to an end, nor a line break before
+/// it, nor a part of a character. 0 where an end is in sight.
 size_t told_of(std::string_view value, const std::vector<std::string>& ends);
 
 // <tool_call> and its like: JSON, <function=…>, or name and <arg_key>, whichever follows.

@@ -28,9 +28,9 @@ bool all_blank(std::string_view text) { return skip_blanks(text, 0) == text.size
 /// Nothing can be decided before one of these has come, so a long call is not read again with every token.
 bool may_decide(const CallFrame& frame, std::string_view buffer, size_t seen) {
   if (frame.head_only && seen < 128) return true;
-  const char* signs = frame.scan == scan_python                             ? ",)]>`"
+  const char* signs = frame.scan == scan_python                          ? ",)]>`"
                       : frame.close.empty() && frame.scan != scan_invoke ? "]})"
-                                                                            : ">`]";
+                                                                         : ">`]";
   return buffer.substr(seen).find_first_of(signs) != std::string_view::npos;
 }
 

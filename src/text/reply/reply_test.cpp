@@ -378,10 +378,8 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
     std::string text;
     std::string said = R"({"query":"a long)";
   } cases[] = {
-      {"tools <tool_call>\n<function=",
-       "<tool_call>\n<function=search>\n<parameter=query>\na long\n</param"},
-      {"tools <tool_call>\n<function=", "<function=search><parameter=query>a > b\n\n<",
-       R"({"query":"a > b)"},
+      {"tools <tool_call>\n<function=", "<tool_call>\n<function=search>\n<parameter=query>\na long\n</param"},
+      {"tools <tool_call>\n<function=", "<function=search><parameter=query>a > b\n\n<", R"({"query":"a > b)"},
       {"tools <tool_call>\n<function=",
        "<tool_call>\n<function=search>\n<parameter=limit>\n3\n</parameter>\n<parameter=query>\nü\"\xc3",
        R"({"limit":3,"query":"ü\")"},
@@ -397,10 +395,10 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
       {"tools <|open|>tools",
        "<|open|>tools<|sep|><|open|>call tool=\"search\" index=\"1\"<|sep|><|open|>argument key=\"query\" "
        "type=\"string\"<|sep|>a long<|close|>arg"},
-      {"tools <|tool_call> <|channel>", "<|tool_call>call:search{query:<|\"|>a long<|\"|>,limit:",
-       R"({"query":"a long")"},
-      {"tools <|tool_call_start|>", "<|tool_call_start|>[search(query='a, long', limit=",
-       R"({"query":"a, long")"},
+      {"tools <|tool_call> <|channel>",
+       "<|tool_call>call:search{query:<|\"|>a long<|\"|>,limit:", R"({"query":"a long")"},
+      {"tools <|tool_call_start|>",
+       "<|tool_call_start|>[search(query='a, long', limit=", R"({"query":"a, long")"},
       {"tools [func_name1(", "[search(query=\"a long\",", R"({"query":"a long")"},
       {"tools <tool_call>", "<tool_call>\n{\"name\": \"search\", \"arguments\": {\"query\": \"a long"},
       {"tools [TOOL_CALLS] [ARGS]", "[TOOL_CALLS]search[ARGS]{\"query\": \"a long"},
@@ -430,7 +428,8 @@ TEST(Reply, ArgumentsComeBeforeTheCallIsWhole) {
 TEST(Reply, ACallInTagsThatBreaksIsClosedOnce) {
   // The text stays as content, and is not read as the same call again.
   for (const std::string text :
-       {"<tool_call><function=search><parameter=query>x y", "<function=search><parameter=query>x</parameter>oops",
+       {"<tool_call><function=search><parameter=query>x y",
+        "<function=search><parameter=query>x</parameter>oops",
         "<function=search><parameter=query>x</parameter><parameter=query>y</parameter></function>",
         "<function=search>\n<parameter=query>\nx\n</parameter>\n</tool_call>"}) {
     for (const size_t size : {size_t{1}, size_t{7}, size_t{4096}}) {
