@@ -50,7 +50,3 @@ const std::vector<std::string>& golden_names() {
 }  // namespace mlxcel
 ]] @ONLY)
 target_sources(mlxcel_models PRIVATE ${golden_list})
-if(MLXCEL_SANITIZE)
-  # GCC 12 sees uninitialised members through the sanitizers' own branches; the release build judges.
-  target_compile_options(mlxcel_models PRIVATE -Wno-maybe-uninitialized)
-endif()

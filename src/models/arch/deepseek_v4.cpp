@@ -265,7 +265,7 @@ Arch arch_deepseek_v4() {
               "compress_rates": {"compressed_sparse_attention": 3, "heavily_compressed_attention": 5},
               "sliding_window": 6, "o_groups": 2, "o_lora_rank": 64, "index_n_heads": 16, "index_head_dim": 32,
               "index_topk": 3, "hc_mult": 3, "hc_sinkhorn_iters": 3, "hc_eps": 1e-5, "num_hash_layers": 1,
-              "n_routed_experts": 6, "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": true,
+              "n_routed_experts": 4, "num_experts_per_tok": 2, "n_shared_experts": 1, "norm_topk_prob": true,
               "scoring_func": "sqrtsoftplus", "routed_scaling_factor": 1.5, "swiglu_limit": 0.6,
               "tie_word_embeddings": false})"};
 }
