@@ -56,3 +56,10 @@ def check_what_a_diffusion_model_cannot_do(context):
     for more in (["--prompt-lookup"], ["--draft-model", context.tiny()], ["--regex", "a+"]):
         refused = context.run("run", "-m", model, "-p", "abc", "-n", "4", *more)
         assert refused.code != 0 and refused.out == "" and refused.err.strip(), (more, refused)
+
+
+def check_an_early_end_is_a_clean_one(context):
+    """A program that ends before the model's thread had work lets go of MLX alone: it crashed one time in ten."""
+    model = llada(context)
+    for _ in range(40):
+        context.fails(2, "run", "-m", model, "-p", "abc", "--quiet", "--max-denoising-steps", "9")

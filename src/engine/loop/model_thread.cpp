@@ -15,15 +15,14 @@ namespace mlxcel {
 
 ModelThread& ModelThread::shared() {
   // Never destroyed: the thread uses it to the end of the process.
-  static ModelThread* instance = [] {
-    auto* made = new ModelThread;
-    std::thread([made] { made->run(); }).detach();
-    return made;
-  }();
+  static ModelThread* instance = new ModelThread;
   return *instance;
 }
 
 void ModelThread::call(const std::function<void()>& job) {
+  // Not before the first job, which somebody waits for: a program that ends at once (a flag that contradicts
+  // the model) would otherwise let go of MLX's globals while this thread is still making its stream.
+  std::call_once(begun_, [this] { std::thread([this] { run(); }).detach(); });
   // Shared: the thread may still be inside set_value() when this call returns.
   const auto done = std::make_shared<std::promise<void>>();
   auto result = done->get_future();

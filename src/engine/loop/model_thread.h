@@ -1,6 +1,6 @@
 // The one thread that owns MLX in this process: every model is loaded, run and let go here (docs/adr/0002).
 // Engines are its guests; it gives each a turn in order, and sleeps when none has work.
-// Owner: the process. Started by the first engine and never ended: MLX keeps a worker for every thread that
+// Owner: the process. Started by the first job and never ended: MLX keeps a worker for every thread that
 // ever had a stream, so a thread for each engine would pile them up. It sleeps where no engine is left.
 #pragma once
 
@@ -39,6 +39,7 @@ class ModelThread {
   void run();
   void take_jobs();
 
+  std::once_flag begun_;
   std::mutex mutex_;
   std::condition_variable ready_;
   std::deque<std::function<void()>> jobs_;
