@@ -100,9 +100,9 @@ class LoadedModel : public Model {
     StateLayout layout;
     const auto weights = Weights::load(ruled, layout);
     MtpBlock block = mtp_->build(*config_, weights);
+    auto shared = own_or({*network_->table(), *network_->head()}, weights);
     refuse_unasked(weights.report().unasked);
-    return std::make_shared<const MtpHead>(layout, std::move(block),
-                                           MtpHead::Shared{*network_->table(), *network_->head()});
+    return std::make_shared<const MtpHead>(layout, std::move(block), std::move(shared));
   }
   std::shared_ptr<const Adapter> adapter(const AdapterFiles& files) const override {
     const AdapterFiles own = settled(*config_, files);
@@ -233,11 +233,13 @@ std::unique_ptr<Model> load_model(const Checkpoint& checkpoint, const LoadOption
   std::unique_ptr<PackedCache> packed;
   if (!own.packed.folder.empty() && own.fuse.empty() && kernel_mode() == KernelMode::native)
     packed = std::make_unique<PackedCache>(own.packed, checkpoint.path, checkpoint.config.dump());
+  const std::string trouble = packed ? packed->trouble() : std::string();
   auto model = build(checkpoint.config, checkpoint.source, own, std::move(packed));
   // GGUF files keep 16-bit values as f16 whatever the weights' own type.
   if (checkpoint.format == Checkpoint::Format::gguf) model->info_.checkpoint_dtype = mx::float16;
   model->info_.warnings.insert(model->info_.warnings.begin(), checkpoint.warnings.begin(),
                                checkpoint.warnings.end());
+  if (!trouble.empty()) model->info_.warnings.push_back(trouble);
   return model;
 }
 

@@ -4,7 +4,10 @@
 #include <mach-o/dyld.h>
 #endif
 
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <charconv>
 #include <chrono>
 #include <cstdlib>
@@ -83,6 +86,14 @@ std::string checkpoint_identity(const fs::path& path) {
   return all;
 }
 
+/// Why nothing can be left in `folder`, which is made where it is missing; empty: it can.
+std::string hindrance(const fs::path& folder) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  if (!error && ::access(folder.c_str(), W_OK | X_OK) != 0) error.assign(errno, std::generic_category());
+  return error ? error.message() : std::string();
+}
+
 }  // namespace
 
 PackedCacheOptions PackedCacheOptions::from_environment() {
@@ -91,6 +102,7 @@ PackedCacheOptions PackedCacheOptions::from_environment() {
   if (place == "off" || place == "0") return options;
   if (!place.empty()) {
     options.folder = place;
+    options.named = true;
     if (!options.folder.is_absolute())
       fail(ErrorKind::invalid_request,
            "MLXCEL_PACKED_CACHE={}: expected off or the path of a folder from the root", place);
@@ -116,16 +128,29 @@ PackedCache::PackedCache(PackedCacheOptions options, const fs::path& path, std::
     // One file a checkpoint, program and instruction set: an old one is written over.
     file_ = options_.folder / fmt::format("{:016x}-{:016x}{}", hash_of(fs::canonical(path).string()),
                                           hash_of(program().string() + kernels::isa_name()), kEnding);
-    if (!fs::exists(file_)) return;
-    std::string why;
-    packed_ = kernels::PackedFile::open(file_, key_, options_.use, &why);
-    if (!packed_) log::debug("packed", "{}: not used: {}", file_.string(), why);
-    std::error_code error;  // when it was used; a folder that cannot be written to serves as well
-    fs::last_write_time(file_, fs::file_time_type::clock::now(), error);
+    std::error_code error;
+    if (fs::exists(file_, error)) {
+      std::string why;
+      packed_ = kernels::PackedFile::open(file_, key_, options_.use, &why);
+      if (!packed_) log::debug("packed", "{}: not used: {}", file_.string(), why);
+      // When it was used; a folder that cannot be written to serves as well.
+      fs::last_write_time(file_, fs::file_time_type::clock::now(), error);
+    }
+    if (!packed_ && options_.named)
+      if (const std::string why = hindrance(options_.folder); !why.empty()) tell(why);
   } catch (const std::exception& error) {
-    log::debug("packed", "{}: no cache of packed weights: {}", path.string(), error.what());
+    tell(error.what());
     file_.clear();
   }
+}
+
+void PackedCache::tell(const std::string& why) {
+  log::debug("packed", "{}: no packed weights are kept: {}", options_.folder.string(), why);
+  if (options_.named)
+    trouble_ = fmt::format(
+        "MLXCEL_PACKED_CACHE={}: {}; every start packs the weights anew (name a folder that can be written "
+        "to, or say off)",
+        options_.folder.string(), why);
 }
 
 PackedCache::~PackedCache() {
@@ -200,7 +225,10 @@ void PackedCache::write() {
     uint64_t bytes = 0;
     for (const auto& matrix : kept_) bytes += matrix.bytes();
     fs::create_directories(options_.folder);
-    if (make_room(bytes)) written_ = kernels::PackedFile::write(file_, key_, kept_, stop_);
+    if (make_room(bytes))
+      written_ = kernels::PackedFile::write(file_, key_, kept_, stop_);
+    else
+      log::debug("packed", "{}: not written: no room for {} bytes", file_.string(), bytes);
   } catch (const std::exception& error) {
     log::debug("packed", "{}: not written: {}", file_.string(), error.what());
   }

@@ -21,6 +21,7 @@ namespace mlxcel {
 
 struct PackedCacheOptions {
   std::filesystem::path folder = {};    // empty: none
+  bool named = false;                   // by the user, not by default: what hinders it is told
   uint64_t least = uint64_t{16} << 20;  // smaller models are packed as fast as read
   uint64_t most = uint64_t{16} << 30;   // of all files together
   kernels::PackedFile::Use use = kernels::PackedFile::Use::read;
@@ -47,16 +48,20 @@ class PackedCache {
 
   const std::filesystem::path& file() const { return file_; }
   size_t found() const { return found_; }
+  /// Why a folder that the user named cannot serve, and what to do; empty: it can. A default folder that
+  /// cannot (a home that is read-only) is nobody's mistake and only logged.
+  const std::string& trouble() const { return trouble_; }
   /// Waits for the writing; whether a file was written.
   bool wait();
 
  private:
+  void tell(const std::string& why);
   void write();
   bool make_room(uint64_t bytes) const;
 
   PackedCacheOptions options_;
   std::filesystem::path file_;
-  std::string key_;
+  std::string key_, trouble_;
   std::shared_ptr<const kernels::PackedFile> packed_;
   std::vector<kernels::Matrix> kept_;
   size_t found_ = 0;

@@ -140,6 +140,33 @@ TEST_F(PackedCacheTest, SmallModelsAndFoldersThatCannotBeAreLeftAlone) {
   EXPECT_FALSE(wrote);
 }
 
+TEST_F(PackedCacheTest, WhatHindersAFolderIsToldWhereTheUserNamedIt) {
+  const fs::path model = checkpoint("a");
+  std::ofstream(folder_ / "file") << "x";
+  PackedCacheOptions options = options_;
+  for (const fs::path& place : {fs::path("/proc/packed"), folder_ / "file", folder_ / "file/below"}) {
+    options.folder = place;
+    options.named = false;
+    EXPECT_EQ(PackedCache(options, model, settings_).trouble(), "") << place;
+    options.named = true;
+    const std::string told = PackedCache(options, model, settings_).trouble();
+    EXPECT_NE(told.find("MLXCEL_PACKED_CACHE=" + place.string() + ": "), std::string::npos) << told;
+    EXPECT_NE(told.find("or say off"), std::string::npos) << told;
+  }
+  options.folder = folder_ / "made/on/the/way";
+  EXPECT_EQ(PackedCache(options, model, settings_).trouble(), "");
+  // A folder that cannot be written to serves as long as it holds what is asked for.
+  const Weight w = weight(40);
+  load(model, w, options);
+  fs::permissions(options.folder, fs::perms::owner_read | fs::perms::owner_exec);
+  EXPECT_EQ(PackedCache(options, model, settings_).trouble(), "");
+  if (::geteuid() != 0) {
+    settings_ = "others";
+    EXPECT_NE(PackedCache(options, model, settings_).trouble(), "");
+  }
+  fs::permissions(options.folder, fs::perms::owner_all);
+}
+
 TEST(PackedCacheOptions, ComeFromTheEnvironment) {
   const char* const names[] = {"MLXCEL_PACKED_CACHE", "MLXCEL_PACKED_CACHE_MB", "MLXCEL_CACHE_DIR"};
   std::optional<std::string> before[3];
@@ -149,11 +176,13 @@ TEST(PackedCacheOptions, ComeFromTheEnvironment) {
   }
   ::setenv("MLXCEL_CACHE_DIR", "/somewhere", 1);
   EXPECT_EQ(PackedCacheOptions::from_environment().folder, "/somewhere/packed");
+  EXPECT_FALSE(PackedCacheOptions::from_environment().named);
   ::setenv("MLXCEL_PACKED_CACHE", "off", 1);
   EXPECT_TRUE(PackedCacheOptions::from_environment().folder.empty());
   ::setenv("MLXCEL_PACKED_CACHE", "/elsewhere", 1);
   ::setenv("MLXCEL_PACKED_CACHE_MB", "100", 1);
   EXPECT_EQ(PackedCacheOptions::from_environment().folder, "/elsewhere");
+  EXPECT_TRUE(PackedCacheOptions::from_environment().named);
   EXPECT_EQ(PackedCacheOptions::from_environment().most, uint64_t{100} << 20);
   ::setenv("MLXCEL_PACKED_CACHE_MB", "much", 1);
   EXPECT_THROW(PackedCacheOptions::from_environment(), Error);
