@@ -73,9 +73,18 @@ std::optional<std::int64_t> modified_seconds(const fs::path& path) {
   return std::chrono::duration_cast<std::chrono::seconds>(system.time_since_epoch()).count();
 }
 
-void list_folder(const fs::path& folder, const std::string& reference, std::vector<StoredModel>& models) {
-  if (has_config(folder)) {
-    StoredModel model{reference, folder, 0, modified_seconds(folder / "config.json")};
+bool has_weights(const fs::path& folder) {
+  std::error_code error;
+  for (const auto& entry : fs::directory_iterator(folder, error))
+    if (entry.path().extension() == ".safetensors" && !is_hidden(entry.path())) return true;
+  return false;
+}
+
+void list_folder(const fs::path& folder, const std::string& reference, bool weights_alone,
+                 std::vector<StoredModel>& models) {
+  const bool configured = has_config(folder);
+  if (configured || (weights_alone && has_weights(folder))) {
+    StoredModel model{reference, folder, 0, modified_seconds(configured ? folder / "config.json" : folder)};
     std::error_code error;
     for (const auto& entry : fs::recursive_directory_iterator(folder, error)) {
       std::error_code size_error;
@@ -162,7 +171,12 @@ class Lookup {
     }
     if (options_.fetch) {
       const fs::path folder = root / source.owner / source.name;
-      options_.fetch(source, folder);
+      try {
+        options_.fetch(source, folder);
+      } catch (const Error& error) {
+        if (!reference_.is_default_model()) throw;
+        fail(error.kind(), "{}; {}", error.what(), hint());  // it can be had elsewhere too
+      }
       if (const auto found = pick(folder, source, options_)) return *found;
       fail(ErrorKind::not_found, "{}: fetched into {}, but no model is there", reference_.text,
            folder.string());
@@ -236,19 +250,19 @@ std::optional<fs::path> model_in_folder(const fs::path& folder, const std::strin
   return folder / gguf_parts(names, picked).front();
 }
 
-std::vector<StoredModel> list_models(const fs::path& root) {
+std::vector<StoredModel> list_models(const fs::path& root, bool weights_alone) {
   std::vector<StoredModel> models;
   std::error_code error;
   for (const auto& owner : fs::directory_iterator(root, error)) {
     if (!is_folder(owner.path()) || is_hidden(owner.path())) continue;
     const std::string owner_name = owner.path().filename().string();
     const size_t before = models.size();
-    list_folder(owner.path(), owner_name, models);  // a bare <root>/<name>
+    list_folder(owner.path(), owner_name, weights_alone, models);  // a bare <root>/<name>
     if (models.size() != before) continue;
     std::error_code inner;
     for (const auto& name : fs::directory_iterator(owner.path(), inner))
       if (is_folder(name.path()) && !is_hidden(name.path()))
-        list_folder(name.path(), owner_name + "/" + name.path().filename().string(), models);
+        list_folder(name.path(), owner_name + "/" + name.path().filename().string(), weights_alone, models);
   }
   std::sort(models.begin(), models.end(),
             [](const StoredModel& a, const StoredModel& b) { return a.reference < b.reference; });

@@ -26,8 +26,9 @@ struct StoredModel {
   std::optional<std::int64_t> modified;  // Unix seconds
 };
 
-/// Every model of a store, sorted by reference; a GGUF is one entry per quantisation.
-std::vector<StoredModel> list_models(const std::filesystem::path& root);
+/// Every model of a store, sorted by reference; a GGUF is one entry per quantisation. `weights_alone`: a
+/// folder of safetensors without a configuration counts too.
+std::vector<StoredModel> list_models(const std::filesystem::path& root, bool weights_alone = false);
 
 struct ResolveOptions {
   std::optional<std::filesystem::path> store;  // --models-dir

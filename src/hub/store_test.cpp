@@ -138,6 +138,7 @@ TEST_F(StoreTest, ListsFoldersBareNamesAndQuants) {
   write("store/o/n/model.safetensors", "234");
   write("store/o/g/g.Q8_0.gguf");
   write("store/o/empty/readme.md");
+  write("store/o/weights/model.safetensors", "5");
   const auto models = list_models(root_ / "store");
   ASSERT_EQ(models.size(), 3u);
   EXPECT_EQ(models[0].reference, "bare");
@@ -146,6 +147,10 @@ TEST_F(StoreTest, ListsFoldersBareNamesAndQuants) {
   EXPECT_EQ(models[2].bytes, 4u);
   EXPECT_TRUE(models[2].modified.has_value());
   EXPECT_TRUE(list_models(root_ / "nowhere").empty());
+  const auto with_weights = list_models(root_ / "store", true);
+  ASSERT_EQ(with_weights.size(), 4u);
+  EXPECT_EQ(with_weights[3].reference, "o/weights");
+  EXPECT_EQ(with_weights[3].bytes, 1u);
 }
 
 }  // namespace
