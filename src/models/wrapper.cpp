@@ -1,5 +1,7 @@
 #include "models/wrapper.h"
 
+#include <functional>
+#include <string>
 #include <utility>
 
 #include "base/error.h"
@@ -22,6 +24,22 @@ const Arch& family_of(const Config& wrapper, const Config& text, const char* fal
   fail(ErrorKind::unsupported,
        "{}: model_type {} with text of model_type {}: this combination is not supported", wrapper.where(),
        own, type);
+}
+
+using FamilyOf = std::function<const Arch&(const Config& wrapper, const Config& text)>;
+
+Arch served(Arch wrapper, FamilyOf family) {
+  wrapper.build = Builder([family](const Config& config, const Weights& weights) {
+    const Config text = text_config(config);
+    if (config.has("vision_config"))
+      weights.warn("the text side alone is served: the vision tower is left out, images are refused");
+    return family(config, text).build(text, weights);
+  });
+  wrapper.weights = [family = std::move(family)](const Config& config, const Source& source) {
+    const Config text = text_config(config);
+    return text_side_rules() + family(config, text).weights(text, source);
+  };
+  return wrapper;
 }
 
 }  // namespace
@@ -50,18 +68,24 @@ std::vector<Rule> text_side_rules() {
 }
 
 Arch text_side(Arch wrapper, const char* family) {
-  wrapper.build = Builder([family](const Config& config, const Weights& weights) {
-    const Config text = text_config(config);
-    if (config.has("vision_config"))
-      weights.warn("the text side alone is served: the vision tower is left out, images are refused");
-    return family_of(config, text, family).build(text, weights);
+  return served(std::move(wrapper), [family](const Config& config, const Config& text) -> const Arch& {
+    return family_of(config, text, family);
   });
-  wrapper.weights = [family](const Config& config, const Source& source) {
-    const Config text = text_config(config);
-    auto rules = text_side_rules();
-    for (Rule& rule : family_of(config, text, family).weights(text, source)) rules.push_back(std::move(rule));
-    return rules;
-  };
+}
+
+Arch text_side(Arch wrapper, std::function<std::string(const Config& wrapper)> family) {
+  return served(std::move(wrapper),
+                [family = std::move(family)](const Config& config, const Config&) -> const Arch& {
+                  const std::string name = family(config);
+                  for (const NamedArch& entry : arch_table())
+                    if (entry.family == name) return entry.arch;
+                  fail(ErrorKind::internal, "{}: no family {}", config.where(), name);
+                });
+}
+
+Arch preceded(Arch wrapper, std::vector<Rule> rules) {
+  wrapper.weights = [own = std::move(wrapper.weights), rules = std::move(rules)](
+                        const Config& config, const Source& source) { return rules + own(config, source); };
   return wrapper;
 }
 

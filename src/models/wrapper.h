@@ -3,6 +3,7 @@
 // left out. Thread: any.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -18,5 +19,9 @@ std::vector<Rule> text_side_rules();
 
 /// Completes a wrapper: builder and rules of the family that text_config names, or of `family`.
 Arch text_side(Arch wrapper, const char* family);
+/// The family as a function of the wrapper's config, whatever text_config calls itself.
+Arch text_side(Arch wrapper, std::function<std::string(const Config& wrapper)> family);
+/// Rules that come before a wrapper's own: names that its exporters gave the text side, towers under theirs.
+Arch preceded(Arch wrapper, std::vector<Rule> rules);
 
 }  // namespace mlxcel

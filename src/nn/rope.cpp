@@ -219,6 +219,8 @@ Rope Rope::from(const Config& config, const Dims& dims, const RopeOptions& optio
          config.where(), rotated);
   std::string type = keys.type();
   if (options.yarn_is_longrope && type == "yarn") type = "longrope";
+  // Hunyuan's word for it where positions have several axes, which are one and the same for text.
+  if (options.ntk_alpha && type == "xdrope") type = "dynamic";
   const double exponent = rotated > 2 ? rotated / (rotated - 2.0) : 1.0;
   const bool alpha = type == "dynamic" && options.ntk_alpha && keys.has("alpha");
   if (alpha) theta *= std::pow(keys.positive("alpha"), exponent);

@@ -217,6 +217,9 @@ const std::vector<Mutant>& mutants() {
       {"rope left out", {"hunyuan"}},
       {"expert scale dropped", {"diffusion_gemma"}},
       {"value norm left out", {"diffusion_gemma"}},
+      {"rope left out", {"mllama", "molmo"}},
+      {"bias dropped", {"molmo"}},
+      {"qk norm left out", {"molmo"}},
   };
   return list;
 }
@@ -267,10 +270,11 @@ TEST(Mutants, no_fault_is_no_difference) {
 
 /// Text sides of models with towers: another family builds them.
 bool is_wrapper(const std::string& family) {
-  static const std::set<std::string> wrappers = {"cohere2_vision", "gemma3",   "glm4v",       "glm4v_moe",
-                                                 "idefics3",       "internvl", "kimi_k25",    "llava_next",
-                                                 "llava_qwen2",    "mistral3", "phi3_v",      "qwen2_vl",
-                                                 "qwen3_omni_moe", "qwen3_vl", "qwen3_vl_moe"};
+  static const std::set<std::string> wrappers = {
+      "deepseek_vl_v2", "granite4_vision", "hunyuan_vl",     "minicpmo",   "minicpmv4_6", "paddleocr_vl",
+      "step3p7",        "youtu_vl",        "cohere2_vision", "gemma3",     "glm4v",       "glm4v_moe",
+      "idefics3",       "internvl",        "kimi_k25",       "llava_next", "llava_qwen2", "mistral3",
+      "phi3_v",         "qwen2_vl",        "qwen3_omni_moe", "qwen3_vl",   "qwen3_vl_moe"};
   return wrappers.contains(family);
 }
 

@@ -270,7 +270,7 @@ def rounded(array):
 def generate(name, case):
     config = {key: value for key, value in case["config"].items() if key not in case.get("drop", ())}
     encoder = is_encoder(config)
-    sizes = {**config, **config.get("text_config", {})}
+    sizes = {**config, **config.get("text_config", {}), **config.get("language_config", {})}
     length = case.get("length", min(TOKENS, sizes.get("max_position_embeddings", TOKENS)))
     vocabulary = case.get("below") or sizes["vocab_size"]  # tokens of images begin there
 

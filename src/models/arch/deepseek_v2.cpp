@@ -1,6 +1,7 @@
-// DeepSeek-V2: latent attention; softmax over experts, of which the best groups (by their maximum) are
-// eligible. Reference: transformers DeepseekV2ForCausalLM.
+// DeepSeek-V2: latent attention, or the usual one where the config says so; softmax over experts, of which
+// the best groups (by their maximum) are eligible. Reference: transformers DeepseekV2ForCausalLM.
 #include "models/kit.h"
+#include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
@@ -23,7 +24,23 @@ MoeOptions experts(const Config& c) {
   return moe;
 }
 
+/// The small texts of DeepSeek-VL2 and DeepSeek-OCR are not.
+bool latent(const Config& c) {
+  return c.get("use_mla", c.get<std::string>("model_type", "") != "deepseek_ocr2_text");
+}
+
+Decoder plain_decoder(const Config& c, const Weights& w) {
+  const auto d = Dims::from(c);
+  const auto rope = Rope::from(c, d);
+  const Bias bias = bias_if(c.get("attention_bias", false));
+  return sparse_decoder(
+      c, w, d, epsilon(c, "rms_norm_eps", 1e-6f),
+      {[&](int) { return AttentionOptions{.rope = rope, .qkv_bias = bias, .out_bias = bias}; }, experts(c),
+       [&](int i) { return is_sparse(c, i, d.layers, 0); }});
+}
+
 Decoder build(const Config& c, const Weights& w) {
+  if (!latent(c)) return plain_decoder(c, w);
   const auto d = mla_dims(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto moe = experts(c);
@@ -39,6 +56,7 @@ Decoder build(const Config& c, const Weights& w) {
 }
 
 std::vector<Rule> rules(const Config& c, const Source&) {
+  if (!latent(c)) return stack_experts();
   const auto mla = MlaOptions::from(c, mla_dims(c));
   return stack_experts() + heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
 }

@@ -13,11 +13,7 @@ Arch arch_internvl() {
               "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,
               "use_sliding_window": false, "tie_word_embeddings": false}})"},
                         "qwen2");
-  const WeightRules text = arch.weights;
-  arch.weights = [text](const Config& c, const Source& source) {
-    return std::vector<Rule>{drop("mlp1.*")} + text(c, source);
-  };
-  return arch;
+  return preceded(std::move(arch), {drop("mlp1.*")});
 }
 
 }  // namespace mlxcel

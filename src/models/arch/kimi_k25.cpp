@@ -15,11 +15,7 @@ Arch arch_kimi_k25() {
               "num_experts_per_tok": 3, "moe_intermediate_size": 64, "n_group": 1, "topk_group": 1,
               "norm_topk_prob": true, "routed_scaling_factor": 2.8, "tie_word_embeddings": false}})"},
       "deepseek_v3");
-  const WeightRules text = arch.weights;
-  arch.weights = [text](const Config& c, const Source& source) {
-    return std::vector<Rule>{drop("mm_projector.*")} + text(c, source);
-  };
-  return arch;
+  return preceded(std::move(arch), {drop("mm_projector.*")});
 }
 
 }  // namespace mlxcel

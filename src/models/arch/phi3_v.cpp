@@ -12,13 +12,8 @@ Arch arch_phi3_v() {
               "hidden_act": "silu", "max_position_embeddings": 512,
               "rms_norm_eps": 1e-5, "rope_theta": 10000.0, "sliding_window": 8, "tie_word_embeddings": false})"},
                         "phi3");
-  const WeightRules text = arch.weights;
-  arch.weights = [text](const Config& c, const Source& source) {
-    return std::vector<Rule>{drop("model.vision_embed_tokens.*"), drop("model.embed_tokens_extend.*"),
-                             drop("*.lora_A.*"), drop("*.lora_B.*"), rename("*.base_layer.*", "*.*")} +
-           text(c, source);
-  };
-  return arch;
+  return preceded(std::move(arch), {drop("model.vision_embed_tokens.*"), drop("model.embed_tokens_extend.*"),
+                                    drop("*.lora_A.*"), drop("*.lora_B.*"), rename("*.base_layer.*", "*.*")});
 }
 
 }  // namespace mlxcel

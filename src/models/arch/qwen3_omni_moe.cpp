@@ -14,12 +14,7 @@ Arch arch_qwen3_omni_moe() {
               "num_experts": 6, "num_experts_per_tok": 2, "moe_intermediate_size": 64, "norm_topk_prob": true,
               "decoder_sparse_step": 1, "mlp_only_layers": [1], "tie_word_embeddings": false}}})"},
                         "qwen3_moe");
-  const WeightRules text = arch.weights;
-  arch.weights = [text](const Config& c, const Source& source) {
-    return std::vector<Rule>{drop("talker.*"), drop("code2wav.*"), rename("thinker.*", "*")} +
-           text(c, source);
-  };
-  return arch;
+  return preceded(std::move(arch), {drop("talker.*"), drop("code2wav.*"), rename("thinker.*", "*")});
 }
 
 }  // namespace mlxcel
