@@ -2,26 +2,16 @@
 // Reference: transformers Qwen3NextForCausalLM.
 #include <algorithm>
 
+#include "models/gated_line.h"
 #include "models/kit.h"
-#include "nn/delta.h"
-#include "nn/gated_attention.h"
 
 namespace mlxcel {
 
 namespace {
 
 MoeOptions experts(const Config& c) {
-  MoeOptions moe;
-  moe.experts = c.integer("num_experts", 1, 4096);
-  moe.per_token = c.integer("num_experts_per_tok", 1, moe.experts, 10);
-  moe.width = c.integer("moe_intermediate_size", 1, kMaxWidth, 512);
+  auto moe = gated_experts(c, 10);
   moe.renormalize = c.get("norm_topk_prob", true);
-  moe.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
-  moe.bank = "switch_mlp";
-  moe.shared = {.width = c.integer("shared_expert_intermediate_size", 1, kMaxWidth, 512),
-                .mix = SharedMix::gated,
-                .name = "shared_expert",
-                .gate = "shared_expert_gate"};
   return moe;
 }
 
@@ -32,46 +22,18 @@ bool is_sparse(const Config& c, int layer) {
          (layer + 1) % c.integer("decoder_sparse_step", 1, kMaxLayers, 1) == 0;
 }
 
-Dims dims(const Config& c) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 256);
-  return d;
-}
-
-GatedAttentionOptions full_attention(const Config& c, const Dims& d, float eps) {
-  return {
-      .rope = Rope::from(c, d, {.part = 0.25f}), .eps = eps, .bias = bias_if(c.get("attention_bias", false))};
-}
-
 Decoder build(const Config& c, const Weights& w) {
-  const Dims d = dims(c);
-  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  auto delta = GatedDeltaOptions::from(c, d.hidden, eps);
-  const auto full = full_attention_layers(c, d.layers);
+  const int hidden = c.integer("hidden_size", 1, kMaxWidth);
+  auto delta = GatedDeltaOptions::from(c, hidden, epsilon(c, "rms_norm_eps", 1e-6f));
   // GGUF files hold q, k, v and z apart.
+  const auto full = full_attention_layers(c, c.integer("num_hidden_layers", 1, kMaxLayers));
   const auto linear = std::find(full.begin(), full.end(), false);
   delta.fused = linear == full.end() ||
                 !w.has(fmt::format("model.layers.{}.linear_attn.in_proj_qkv.weight", linear - full.begin()));
-  const auto attention = full_attention(c, d, eps);
-  const auto mixer = [&](int i, const Weights& layer) {
-    return full[static_cast<size_t>(i)] ? Mixer(GatedAttention(layer / "self_attn", d, attention))
-                                        : Mixer(GatedDeltaMixer(layer / "linear_attn", delta));
-  };
-  const auto ffn = [&](int i, const Weights& mlp) {
-    if (is_sparse(c, i)) return Ffn(SparseMoe(mlp, d.hidden, experts(c)));
-    return Ffn(GatedMlp(mlp, d.hidden, c.integer("intermediate_size", 1, kMaxWidth), delta.activation));
-  };
-
-  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
-  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
-    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                      .mixer = mixer(i, layer),
-                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                      .ffn = ffn(i, layer / "mlp")});
-  model.finish(w.rms_norm("model.norm", d.hidden, eps),
-               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
-                         tie_if(c.get("tie_word_embeddings", false))));
-  return model;
+  return gated_decoder(c, w, delta, c.get("tie_word_embeddings", false), [&](int i, const Weights& mlp) {
+    if (is_sparse(c, i)) return Ffn(SparseMoe(mlp, hidden, experts(c)));
+    return Ffn(GatedMlp(mlp, hidden, c.integer("intermediate_size", 1, kMaxWidth), delta.activation));
+  });
 }
 
 std::vector<Rule> weights(const Config& c, const Source& source) {
@@ -92,24 +54,14 @@ std::vector<Rule> weights(const Config& c, const Source& source) {
 }
 
 MtpBlock mtp(const Config& c, const Weights& w) {
-  const Dims d = dims(c);
-  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const Weights own = w / "mtp", layer = own / "layers.0";
-  return qwen_mtp(own, d.hidden, eps,
-                  {PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                           .mixer = GatedAttention(layer / "self_attn", d, full_attention(c, d, eps)),
-                           .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                           .ffn = SparseMoe(layer / "mlp", d.hidden, experts(c))}});
+  return gated_mtp(c, w, [&](const Weights& mlp) {
+    return SparseMoe(mlp, c.integer("hidden_size", 1, kMaxWidth), experts(c));
+  });
 }
 
 std::vector<Rule> mtp_rules(const Config&, const Source& source) {
-  auto rules = std::vector<Rule>{rename("model.mtp.*", "mtp.*")} + mtp_rules_of("mtp.") + stack_experts();
-  const auto centred = centred_norm_rules(source);
-  if (centred.empty()) return rules;
-  for (const char* norm :
-       {"mtp.norm.weight", "mtp.pre_fc_norm_embedding.weight", "mtp.pre_fc_norm_hidden.weight"})
-    rules.push_back(add_constant(norm, 1.0f));
-  return rules + centred;
+  return gated_mtp_rules(
+      std::vector<Rule>{rename("model.mtp.*", "mtp.*")} + mtp_rules_of("mtp.") + stack_experts(), source);
 }
 
 }  // namespace
