@@ -32,10 +32,11 @@ def server(name):
             SERVERS[name] = Server(binary, folder, "--api-key", KEY)
         else:
             model = os.environ.get({"real": "MLXCEL_TEST_MODEL", "embed": "MLXCEL_TEST_EMBED_MODEL"}[name])
-            if not model and name == "real":
+            if not model:
                 store = os.environ.get("MLXCEL_MODELS_DIR") or pathlib.Path(
                     os.environ.get("MLXCEL_CACHE_DIR") or pathlib.Path.home() / ".cache/mlxcel") / "models"
-                found = sorted(pathlib.Path(store).glob("HuggingFaceTB/SmolLM2-135M-Instruct/*.gguf"))
+                pattern = {"real": "HuggingFaceTB/SmolLM2-135M-Instruct/*.gguf", "embed": "sentence-transformers/all-MiniLM-L6-v2"}[name]
+                found = sorted(pathlib.Path(store).glob(pattern))
                 model = found[0] if found else None
             if not model:
                 raise Skip(f"no {name} model")
