@@ -16,9 +16,11 @@
 #include "app/estimate.h"
 #include "app/log_json.h"
 #include "app/notify.h"
+#include "app/say.h"
 #include "app/serve_models.h"
 #include "app/serve_options.h"
 #include "base/log.h"
+#include "hub/http.h"
 #include "server/answer_form.h"
 #include "server/server.h"
 
@@ -55,9 +57,8 @@ void set_up_log(const ServeFlags& flags) {
   LogStyle style = flags.log_style;
   style.colors = flags.log_colors.value_or(::isatty(::fileno(out)) != 0 && !std::getenv("NO_COLOR"));
   log::set_sink([out, style, json = flags.log_json](log::Level level, std::string_view line) {
-    fmt::print(out, "{}\n",
-               json ? json_log_line(log::to_string(level), line) : text_log_line(level, line, style));
-    std::fflush(out);
+    offer(out,
+          (json ? json_log_line(log::to_string(level), line) : text_log_line(level, line, style)) + "\n");
   });
   const log::Level level = level_of(flags);
   if (flags.log_disable) {
@@ -77,8 +78,7 @@ class Banner {
  public:
   explicit Banner(const ServeFlags& flags) : to_log_(!flags.log_file.empty()) {}
   void line(const std::string& text) const {
-    fmt::print("{}\n", text);
-    std::fflush(stdout);
+    offer(stdout, text + "\n");
     if (to_log_) log::info("server", "{}", text);
   }
 
@@ -202,7 +202,9 @@ int serve_command(int argc, char** argv, const char* program) {
     surgery_edit(flags.model);  // a bad file ends here
     check(flags.model.rope);
     const std::filesystem::path path = resolve(flags.model);
-    if (flags.model.estimate) preflight(flags.model, path, flags.parallel, flags.engine.max_kv_size);
+    if (flags.model.estimate)
+      preflight(flags.model, path, flags.parallel, flags.engine.max_kv_size,
+                {drafter_of(flags), flags.engine.adapters});
     if (flags.service.aliases.empty()) flags.service.model_id = path.filename().string();
     if (flags.service.model_id.empty()) flags.service.model_id = path.parent_path().filename().string();
     flags.service.model_path = path.string();
@@ -273,9 +275,10 @@ int serve_command(int argc, char** argv, const char* program) {
   notify_supervisor("READY=1");
 
   const bool well = server.wait();
+  give_up_transfers();  // of models that are being fetched: their threads are joined below
   notify_supervisor("STOPPING=1");
   metrics_server.reset();  // stops, and waits
-  if (!well) fmt::print(stderr, "{}: the engine has stopped: {}\n", program, why);
+  if (!well) say("{}: the engine has stopped: {}\n", program, why);
   pool.reset();
   service.release();
   return well ? 0 : 1;

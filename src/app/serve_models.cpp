@@ -136,6 +136,8 @@ SideModels load_sides(const ServeFlags& flags, const Engine& first) {
     return side;
   };
   const ModelInfo& info = first.info();
+  if (flags.side.first_embeds && !info.encoder)
+    fail(ErrorKind::bad_checkpoint, "--embedding-model: {} gives no vectors", flags.service.model_id);
   if (!flags.side.embedder.empty() && info.encoder && info.labels == 0 && !flags.service.reranking_only)
     fail(ErrorKind::bad_checkpoint, "--embedding-model: {} embeds already", flags.service.model_id);
   if (!flags.side.reranker.empty() && (info.labels > 0 || flags.service.reranking_only))
@@ -158,7 +160,7 @@ EngineOptions server_engine_options(const ServeFlags& flags, bool fresh) {
   options.parallel = flags.parallel;
   options.max_queue = static_cast<size_t>(flags.max_queue);
   options.max_token_gap_ms = flags.max_token_gap;
-  options.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
+  options.step_token_budget = flags.service.step_token_budget;
   options.pooling = flags.pooling;
   options.reranker = flags.service.reranking_only;
   options.max_per_key = static_cast<size_t>(flags.max_per_key);

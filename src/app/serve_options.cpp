@@ -161,23 +161,29 @@ void check(ServeFlags& flags, const FlagState& raw) {
   auto& service = flags.service;
   auto& transport = flags.transport;
   if (!raw.hf_repo.empty()) flags.model.model = raw.hf_repo;
-  const bool embeds = settle_sides(flags);
+  const bool embeds = flags.side.first_embeds = settle_sides(flags);
   flags.several = flags.model.model.empty();
   if (!flags.several && (!flags.router.folder.empty() || !flags.router.preset.empty()))
     throw UsageError("--models-dir and --models-preset: they are for a server without -m");
   if (!flags.several) checked_reference(flags.model);
-  if (flags.parallel == -1) flags.parallel = 4;
+  const int rows = flags.engine.max_batch;
+  if (flags.parallel == -1) flags.parallel = std::max(4, rows);
   if (flags.one_at_a_time) flags.parallel = 1;
   if (flags.parallel == 0) throw UsageError("--parallel 0: expected at least 1");
+  if (rows > flags.parallel)
+    throw UsageError(fmt::format("--max-batch-size {}: more rows than the {} sequences there are at once{}",
+                                 rows, flags.parallel,
+                                 flags.one_at_a_time ? " (--no-batch)" : " (--parallel)"));
   if (flags.model.context < 0)
     throw UsageError(fmt::format("--ctx-size {}: expected 0 or more", flags.model.context));
   if (flags.model.context > 0) {
     // The flag is a total; a slot gets its share.
-    const int share = flags.model.context / flags.parallel;
+    const int shares = rows > 0 ? rows : flags.parallel;
+    const int share = flags.model.context / shares;
     if (share < 512) {
       throw UsageError(
           fmt::format("--ctx-size {}: {} tokens for each of {} slots, expected at least 512 each",
-                      flags.model.context, share, flags.parallel));
+                      flags.model.context, share, shares));
     }
     flags.model.context = share;
   }
@@ -273,7 +279,7 @@ bool answered_at_once(const FlagState& state, const std::string& program) {
   if (state.completion) fmt::print("{}", flags_completion(server_flags(), program));
   if (state.cache_list) {
     const auto& root = state.serve.model.models_dir;
-    const auto models = list_models(root.empty() ? store_root() : std::filesystem::path(root));
+    const auto models = list_models(root.empty() ? store_root() : std::filesystem::path(root), true);
     fmt::print("number of models in cache: {}\n", models.size());
     for (size_t i = 0; i < models.size(); ++i) fmt::print("{:4}. {}\n", i + 1, models[i].reference);
   }
@@ -371,6 +377,12 @@ ServeFlags settled(FlagState& raw) {
   service.parallel = flags.parallel;
   service.prompt_cache = flags.prompt_cache;
   service.prefill_chunk = flags.model.prefill_chunk;
+  service.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
+  service.max_per_key = static_cast<size_t>(flags.max_per_key);
+  service.language_bias = flags.engine.language_bias;
+  const int chunk = flags.model.prefill_chunk > 0 ? std::min(flags.model.prefill_chunk, 512) : 512;
+  flags.engine.max_prefill_tokens =
+      flags.max_prefill_tokens.value_or(2 * flags.engine.max_prefill_rows * chunk);
   if (flags.max_per_key > 0 && service.access.keys.empty())
     throw UsageError("--max-concurrent-per-key: there are no API keys");
   return std::move(flags);

@@ -22,6 +22,7 @@ struct RouterFlags {
 struct SideFlags {
   std::string embedder, reranker;  // references
   int max_length = 0;              // tokens of one text; 0: the model's
+  bool first_embeds = false;       // --embedding-model names the served model itself
 };
 
 struct DraftFlags {
@@ -37,7 +38,8 @@ struct ServeFlags {
   SideFlags side;
   TransportOptions transport;
   ServiceOptions service;
-  int parallel = 4;
+  int parallel = -1;  // -1: four, or as many as decode in one step
+  std::optional<int> max_prefill_tokens;
   int max_queue = 32;
   int max_token_gap = 100;
   std::string step_token_budget = "auto";

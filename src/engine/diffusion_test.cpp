@@ -214,6 +214,37 @@ TEST_F(DiffusionTest, drafts_are_drawn_until_they_settle) {
   EXPECT_EQ(ask(*engine, 3, 0).get().reason, FinishReason::length);
 }
 
+// A model's shortest draft is longer than what is left of a window: there is no room behind it.
+TEST_F(DiffusionTest, drafts_end_with_the_window) {
+  steps_ = std::make_shared<std::atomic<int>>(0);
+  const EngineOptions options{.context = 64, .parallel = 1, .prompt_cache = false, .warmup = false};
+  const auto engine = Engine::with_model([&] { return std::make_unique<DraftFake>(steps_); }, nullptr,
+                                         nullptr, Checkpoint{}, options);
+  EXPECT_EQ(ask(*engine, 55, 9).get().tokens, right(55, 9));
+  EXPECT_EQ(ask(*engine, 63, 5).get().tokens, right(63, 1));
+  EXPECT_EQ(engine->stats().pages_free, engine->stats().pages_total);
+}
+
+// Where a request asks nothing, what the engine was told holds; lengths that cannot be are refused.
+TEST_F(DiffusionTest, the_engine_may_be_told_how_drafts_are) {
+  const auto made = [&](const Denoising& denoising) {
+    steps_ = std::make_shared<std::atomic<int>>(0);
+    EngineOptions options;
+    options.warmup = false;
+    options.denoising = denoising;
+    return Engine::with_model([&] { return std::make_unique<DraftFake>(steps_); }, nullptr, nullptr,
+                              Checkpoint{}, options);
+  };
+  EXPECT_EQ(ask(*made({.most = 3}), 40, 9).get().tokens, right(40, 9));
+  const int three = *steps_;
+  EXPECT_EQ(ask(*made({}), 40, 9).get().tokens, right(40, 9));
+  EXPECT_LT(*steps_, three) << "drafts of three tokens take three times the rounds";
+  EXPECT_EQ(ask(*made({.steps = 1}), 40, 9).get().tokens, right(40, 9));
+  EXPECT_EQ(*steps_, 1) << "one round; the prompt asks for no logits";
+  EXPECT_THROW((void)made({.most = 13}), Error);
+  EXPECT_THROW((void)make(true, {.denoising = {.whole = true}}), Error);
+}
+
 TEST(Sketch, keeps_the_surest_and_cools_down) {
   Sketch sketch({.block = 4,
                  .mask = -1,
@@ -273,8 +304,6 @@ TEST(Sketch, generation_config_is_bounded) {
   EXPECT_FLOAT_EQ(own.hottest, 0.9f);
   EXPECT_FLOAT_EQ(own.coolest, 0.2f);
   EXPECT_FLOAT_EQ(own.entropy, 0.3f);
-  checkpoint.config = Config::parse(R"({"denoising_steps": 3})", "config.json");
-  EXPECT_EQ(tuned(model, checkpoint).steps, 4);  // what the command line wrote, which the model read
   for (const char* wrong : {R"({"t_max": 0})", R"({"max_denoising_steps": 0})",
                             R"({"sampler_config": {"entropy_bound": -1}})", R"({"t_min": Infinity})"}) {
     checkpoint.generation_config = Config::parse(wrong, "generation_config.json");

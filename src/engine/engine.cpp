@@ -60,9 +60,14 @@ std::vector<TokenId> end_tokens(const Checkpoint& checkpoint, const Tokenizer* t
 
 namespace {
 
-/// A drafter's checkpoint, its vocabulary compared with the target's token by token. Drafters made for their
-/// target may come without one: it is the target's.
-Checkpoint open_drafter(const EngineOptions& options, const Tokenizer& target) {
+struct OpenDrafter {
+  Checkpoint checkpoint;
+  std::shared_ptr<const Tokenizer> other = nullptr;  // where its vocabulary is not the target's
+};
+
+/// A drafter's checkpoint, its vocabulary compared with the target's token by token. A smaller model may have
+/// another one; drafters made for their target may come without: it is the target's.
+OpenDrafter open_drafter(const EngineOptions& options, const Tokenizer& target) {
   const std::filesystem::path& path = options.draft_model;
   Checkpoint checkpoint = open_checkpoint(path);
   const DrafterKind kind = drafter_kind(checkpoint.config);
@@ -70,28 +75,31 @@ Checkpoint open_drafter(const EngineOptions& options, const Tokenizer& target) {
     fail_param("draft-kind", "draft-kind {}: {}: this is a drafter of the kind {}", options.draft_kind,
                path.string(), to_string(kind));
   if (kind != DrafterKind::model && !std::filesystem::exists(checkpoint.path / "tokenizer.json"))
-    return checkpoint;
-  const auto own = Tokenizer::load(checkpoint);
+    return {std::move(checkpoint)};
+  auto own = Tokenizer::load(checkpoint);
   const int shared = std::min(own->vocab_size(), target.vocab_size());
   // Some tables are padded at the end.
-  for (TokenId id = 0; id < shared; ++id)
-    if (own->token_text(id) != target.token_text(id))
-      fail_param(
-          "model-draft",
-          "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
-          path.string(), id, own->token_text(id), target.token_text(id));
-  return checkpoint;
+  for (TokenId id = 0; id < shared; ++id) {
+    if (own->token_text(id) == target.token_text(id)) continue;
+    if (kind == DrafterKind::model) return {std::move(checkpoint), std::move(own)};
+    fail_param(
+        "model-draft",
+        "model-draft: {}: another vocabulary than the target's: token {} is \"{}\", the target has \"{}\"",
+        path.string(), id, own->token_text(id), target.token_text(id));
+  }
+  return {std::move(checkpoint)};
 }
 
 }  // namespace
 
 namespace {
 
-void place_drafter(EngineOptions& options, Checkpoint drafter) {
-  if (drafter_kind(drafter.config) == DrafterKind::model)
-    options.make_drafter = [own = std::move(drafter)] { return load_model(own); };
+void place_drafter(EngineOptions& options, OpenDrafter drafter) {
+  options.draft_tokenizer = std::move(drafter.other);
+  if (drafter_kind(drafter.checkpoint.config) == DrafterKind::model)
+    options.make_drafter = [own = std::move(drafter.checkpoint)] { return load_model(own); };
   else
-    options.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter));
+    options.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter.checkpoint));
 }
 
 }  // namespace
@@ -214,9 +222,17 @@ void Engine::drain(double timeout_s) {
   impl_->loop->wait_until_empty(1e6);
 }
 
-void Engine::clear_prompt_cache() {
+void Engine::clear_prompt_cache(bool disk) {
   impl_->thread.call([&] { impl_->loop->clear_prompt_cache(); });
+  if (disk) impl_->loop->clear_disk_cache();
 }
+
+void Engine::set_step_token_budget(int tokens) { impl_->loop->set_step_token_budget(tokens); }
+void Engine::set_max_per_key(size_t requests) {
+  impl_->loop->set_max_per_key(requests);
+  impl_->thread.wake();  // who waited may run now
+}
+void Engine::set_language_bias(const LanguageBias& bias) { impl_->loop->set_language_bias(bias); }
 
 SlotFile Engine::save_slot(int slot, const std::filesystem::path& file) {
   const TimePoint before = Clock::now();

@@ -70,8 +70,15 @@ class Engine {
   Scores score(const ScoreRequest& request);
   /// Refuses new requests, lets running ones end (at most `timeout_s`), then cancels. Not from a sink.
   void drain(double timeout_s);
-  /// Forgets every kept prefix.
-  void clear_prompt_cache();
+  /// Forgets every kept prefix; `disk`: their files of this model too.
+  void clear_prompt_cache(bool disk = false);
+
+  // What may change while it runs; in force from the next step, or the next request, on.
+  /// invalid_request for a budget that does not hold one token of each sequence; 0: learned.
+  void set_step_token_budget(int tokens);
+  void set_max_per_key(size_t requests);
+  /// invalid_request for languages that are none. Computes its tokens on the caller's thread.
+  void set_language_bias(const LanguageBias& bias);
 
   // Slots, 0 to parallel - 1: a row has one while it runs (Timings.slot), and what it held stays known under
   // it. A slot that runs is Busy; one that is not there not_found.

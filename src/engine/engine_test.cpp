@@ -71,7 +71,7 @@ TEST_F(EngineTest, ManyAtOnceEachAsAlone) {
   }
   EXPECT_LE(control_->most_rows, 5);
   EXPECT_GT(control_->most_rows, 1);
-  EXPECT_LE(control_->largest_step, 40);
+  EXPECT_LE(control_->largest_step, 4 * 40);
   EXPECT_LE(control_->largest_decoding_step, 12);
   const EngineStats stats = engine->stats();
   EXPECT_GT(stats.mixed_steps, 0u);

@@ -55,6 +55,26 @@ class InexactModel final : public Model {
   float off_;
 };
 
+/// Sure of nothing.
+class VagueModel final : public Model {
+ public:
+  VagueModel() : own_(std::make_shared<FakeControl>()) {}
+  const ModelInfo& info() const override { return own_.info(); }
+  const StateLayout& layout() const override { return own_.layout(); }
+  array logits(Step& step) override {
+    std::vector<float> values;
+    for (const int token : step.wanted())
+      for (int c = 0; c < FakeModel::kVocab; ++c)
+        values.push_back(
+            static_cast<float>((c * 13 + step.token_ids()[static_cast<size_t>(token)] * 7) % 29) / 6.0f);
+    return array(values.begin(), {static_cast<int>(step.wanted().size()), FakeModel::kVocab}, mx::float32);
+  }
+  array hidden(Step& step) override { return own_.hidden(step); }
+
+ private:
+  FakeModel own_;
+};
+
 struct Outcome {
   std::vector<int32_t> tokens;
   std::optional<Finished> finished;
@@ -121,6 +141,36 @@ class SpeculationTest : public ::testing::Test {
   std::shared_ptr<FakeControl> target_ = std::make_shared<FakeControl>(),
                                drafts_ = std::make_shared<FakeControl>();
 };
+
+// MLXCEL_SPECULATIVE_STOCHASTIC_ACCEPT: of what drafter and target agree on nothing is refused, though each
+// token is a matter of chance.
+TEST_F(SpeculationTest, DrawnDraftsStandByTheirOdds) {
+  for (const bool by_odds : {false, true}) {
+    EngineOptions options;
+    options.draft_tokens = 4;
+    options.draft_adaptive = false;
+    options.draft_by_odds = by_odds;
+    options.make_drafter = [] { return std::make_unique<VagueModel>(); };
+    const auto engine = Engine::with_model([] { return std::make_unique<VagueModel>(); }, nullptr, nullptr,
+                                           Checkpoint{}, options);
+    Request r = request(7, 1, 300, 1.0f);
+    const Outcome first = run(*engine, r), again = run(*engine, r);
+    ASSERT_EQ(first.error, "");
+    EXPECT_EQ(first.tokens, again.tokens) << "the seed decides";
+    EXPECT_EQ(first.tokens.size(), 300u);
+    const Timings& t = first.finished->timings;
+    ASSERT_GT(t.drafted, 100);
+    const double stood = static_cast<double>(t.accepted) / t.drafted;
+    if (by_odds) {
+      EXPECT_GT(stood, 0.9);
+    } else {
+      EXPECT_LT(stood, 0.4);
+    }
+    r.sampling.temperature = 0.0f;
+    const Outcome greedy = run(*engine, r);
+    EXPECT_EQ(greedy.finished->timings.accepted, greedy.finished->timings.drafted);
+  }
+}
 
 TEST_F(SpeculationTest, ADrafterEqualToTheTargetIsAlwaysRight) {  // H30
   EngineOptions options;

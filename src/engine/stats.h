@@ -69,9 +69,19 @@ struct EngineStats {  // a copy, consistent, cheap
   // Of these, those of models whose state is kept as it was at one token (recurrent, windowed).
   uint64_t snapshot_hits = 0, snapshot_misses = 0, snapshot_tokens_reused = 0, snapshot_evictions = 0,
            snapshot_superseded = 0;
-  uint64_t disk_hits = 0, disk_misses = 0, disk_corrupt = 0, disk_writes = 0;
-  int cache_entries = 0;
+  uint64_t snapshot_too_large = 0, cache_expired = 0;
+  uint64_t disk_hits = 0, disk_misses = 0, disk_corrupt = 0, disk_writes = 0, disk_evictions = 0;
+  uint64_t disk_foreign = 0;  // files of another model or setting, left alone
+  int cache_entries = 0, snapshot_entries = 0;
   size_t cache_bytes = 0, snapshot_bytes = 0;  // the second: recurrent states within the first
+  size_t cache_capacity = 0, snapshot_capacity = 0;
+  bool disk = false;  // there is a folder for them
+  int disk_entries = 0;
+  size_t disk_bytes = 0, disk_capacity = 0;
+
+  // Of --lang-bias: tokens drawn under it; with MLXCEL_LANG_BIAS_COUNTERS also those that would have been
+  // others without it, and of these the pieces of characters.
+  uint64_t language_biased = 0, language_suppressed = 0, language_fragments = 0;
 
   uint64_t drafted = 0, accepted = 0, draft_rounds = 0;
   DraftPlaces draft_places;
@@ -82,6 +92,8 @@ struct EngineStats {  // a copy, consistent, cheap
   int max_token_gap_ms = 0, step_token_budget = 0;  // in force now
   int running = 0, waiting = 0, step_rows = 0;
   int pages_free = 0, pages_total = 0;  // pages that only the prompt cache holds are free: it gives them back
+  size_t page_bytes = 0;                // of one, over all layers
+  size_t pages_reserved = 0;            // memory that pages have taken so far
   size_t memory_bytes = 0;              // weights, and pages that were used
   size_t memory_active = 0, memory_peak = 0, memory_cache = 0;  // of MLX's arrays
   size_t memory_limit = 0;                                      // of the process; 0: none was set

@@ -6,6 +6,7 @@
 #include <openssl/ssl.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstdlib>
 #include <exception>
@@ -66,6 +67,10 @@ void start_curl() {
   static std::once_flag once;
   std::call_once(once, [] { curl_global_init(CURL_GLOBAL_DEFAULT); });
 }
+
+std::atomic<bool> given_up{false};
+
+int on_progress(void*, curl_off_t, curl_off_t, curl_off_t, curl_off_t) { return given_up ? 1 : 0; }
 
 double retry_after(const HttpReply& reply) {
   const auto found = reply.headers.find("retry-after");
@@ -154,6 +159,8 @@ HttpReply Http::perform(const std::string& url, Call& call) {
   curl_easy_setopt(curl, CURLOPT_CONNECTTIMEOUT, 20L);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_LIMIT, 1L);
   curl_easy_setopt(curl, CURLOPT_LOW_SPEED_TIME, 60L);
+  curl_easy_setopt(curl, CURLOPT_NOPROGRESS, 0L);
+  curl_easy_setopt(curl, CURLOPT_XFERINFOFUNCTION, &on_progress);
   curl_easy_setopt(curl, CURLOPT_PROTOCOLS_STR, "http,https");
   // A mirror reached by TLS cannot send its clients to an open wire.
   curl_easy_setopt(curl, CURLOPT_REDIR_PROTOCOLS_STR, url.starts_with("https:") ? "https" : "http,https");
@@ -255,6 +262,8 @@ void Http::stream(const std::string& url, uint64_t offset, const std::function<v
   const HttpReply reply = perform(url, call);
   if (!call.wanted()) fail_status(reply, url, !endpoint_.token.empty());
 }
+
+void give_up_transfers() { given_up = true; }
 
 std::string url_path(const std::string& path) {
   std::string out;

@@ -58,6 +58,8 @@ class Http {
   void* curl_;
 };
 
+/// The process is ending: transfers fail within a second or so, those that run and those to come. Any thread.
+void give_up_transfers();
 /// Percent-encodes each part of a path.
 std::string url_path(const std::string& path);
 /// What a status other than success means to the user. `what` is the file or repository.

@@ -79,6 +79,7 @@ void print_cache(std::string& out, const EngineStats& stats) {
   head(out, name, "Kept prefixes that had to go.", "counter");
   labelled(out, name, "reason", "capacity", stats.cache_evictions - stats.cache_evicted_for_pages);
   labelled(out, name, "reason", "pages", stats.cache_evicted_for_pages);
+  labelled(out, name, "reason", "ttl", stats.cache_expired);
   labelled(out, name, "reason", "superseded", stats.cache_superseded);
   name = "mlxcel_prompt_cache_reject_total";
   head(out, name, "Rows that were not kept.", "counter");
@@ -102,14 +103,28 @@ void print_cache(std::string& out, const EngineStats& stats) {
          stats.disk_corrupt);
   scalar(out, "mlxcel_prompt_cache_disk_writes_total", "Prefixes written to disk.", "counter",
          stats.disk_writes);
+  scalar(out, "mlxcel_prompt_cache_disk_evictions_total", "Files that made room for others.", "counter",
+         stats.disk_evictions);
   name = "mlxcel_prompt_cache_bytes";
   head(out, name, "Bytes of kept prefixes; snapshots are within memory.", "gauge");
   labelled(out, name, "store", "memory", stats.cache_bytes);
   labelled(out, name, "store", "snapshot", stats.snapshot_bytes);
+  labelled(out, name, "store", "disk", stats.disk_bytes);
   name = "mlxcel_kv_pool_blocks";
   head(out, name, "Pages of the KV pool.", "gauge");
   labelled(out, name, "state", "free", stats.pages_free);
   labelled(out, name, "state", "used", stats.pages_total - stats.pages_free);
+}
+
+void print_language_bias(std::string& out, const EngineStats& stats) {
+  scalar(out, "mlxcel_lang_bias_applied_total", "Tokens drawn under a language bias.", "counter",
+         stats.language_biased);
+  scalar(out, "mlxcel_lang_bias_tokens_suppressed_total",
+         "Of these, those that the bias made others (MLXCEL_LANG_BIAS_COUNTERS).", "counter",
+         stats.language_suppressed);
+  scalar(out, "mlxcel_lang_bias_byte_fragment_suppressions_total",
+         "Of these, those that were pieces of characters (MLXCEL_LANG_BIAS_COUNTERS).", "counter",
+         stats.language_fragments);
 }
 
 }  // namespace
@@ -119,6 +134,7 @@ void print_engine_metrics(std::string& out, const EngineStats& stats, const Engi
   print_work(out, stats, since, longest);
   print_drafts(out, stats);
   print_cache(out, stats);
+  print_language_bias(out, stats);
 }
 
 }  // namespace mlxcel

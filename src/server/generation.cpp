@@ -42,6 +42,17 @@ void add_drafts(const Timings& from, const std::string& kind, openai::TimingFigu
 
 }  // namespace
 
+namespace {
+
+/// What the request asks, and the settings where it asks nothing.
+Denoising denoising_of(const Service& service, const Denoising& asked) {
+  const auto live = service.live();
+  const auto engine = live->denoising.any() ? service.engine() : nullptr;
+  return engine && engine->info().diffusion.block > 0 ? asked.or_as(live->denoising) : asked;
+}
+
+}  // namespace
+
 void wishes_of(const Service& service, const HttpRequest& http, const openai::SamplingFields& fields,
                Request& row) {
   row.cache_prompt = fields.cache_prompt && service.options().prompt_cache;
@@ -56,7 +67,7 @@ void wishes_of(const Service& service, const HttpRequest& http, const openai::Sa
   row.slot = fields.slot.value_or(-1);
   row.keep_tokens = fields.keep.value_or(service.options().keep);
   row.discard_tokens = fields.discard.value_or(0);
-  row.denoising = fields.denoising;
+  row.denoising = denoising_of(service, fields.denoising);
   row.key = http.key_label;
   const auto priority = http.header("x-priority");
   row.priority = priority == "high" ? Priority::high : priority == "low" ? Priority::low : Priority::normal;

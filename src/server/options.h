@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "sample/params.h"
+#include "text/language_bias.h"
 
 namespace mlxcel {
 
@@ -101,6 +102,9 @@ struct ServiceOptions {
   bool slots = true;           // GET /slots
   bool settings = false;       // GET and PATCH /v1/settings
   int parallel = 4;
+  int step_token_budget = 0;   // tokens of a step while rows decode; 0: learned
+  size_t max_per_key = 0;      // running requests of one key; 0: any number
+  LanguageBias language_bias;  // of requests, all of which bring none
   std::string model_path;
   std::string device;  // as the banner says
   bool embeddings_only = false, reranking_only = false;

@@ -227,6 +227,7 @@ void Server::Impl::shut() {
   io.stop();
   for (auto& thread : threads) thread.join();
   threads.clear();
+  signals.reset();  // from here on a signal ends the process by itself
   if (local_acceptor) ::unlink(local_path.c_str());
 }
 

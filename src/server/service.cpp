@@ -7,6 +7,7 @@
 #include "api/error.h"
 #include "base/log.h"
 #include "hub/store.h"
+#include "server/model_pool.h"
 
 namespace mlxcel {
 namespace {
@@ -59,6 +60,13 @@ void add_counters(EngineStats& to, const EngineStats& more) {
                      &E::snapshot_tokens_reused,
                      &E::snapshot_evictions,
                      &E::snapshot_superseded,
+                     &E::snapshot_too_large,
+                     &E::cache_expired,
+                     &E::disk_evictions,
+                     &E::disk_foreign,
+                     &E::language_biased,
+                     &E::language_suppressed,
+                     &E::language_fragments,
                      &E::disk_hits,
                      &E::disk_misses,
                      &E::disk_corrupt,
@@ -125,6 +133,7 @@ void Service::ready(std::shared_ptr<Engine> engine) {
         ChatTemplate::from_text(options_.chat_template, spelling(tokenizer.bos()), spelling(tokenizer.eos()));
   }
   read_checkpoint_defaults(*engine);
+  tune(*engine, true);
   {
     const std::lock_guard lock(mutex_);
     template_ = std::move(chat_template);
@@ -135,6 +144,28 @@ void Service::ready(std::shared_ptr<Engine> engine) {
   for (State from : {State::loading, State::sleeping}) {
     if (state_.compare_exchange_strong(from, State::ready)) break;
   }
+}
+
+// A fresh engine has what it was started with.
+void Service::tune(Engine& engine, bool fresh) const {
+  const auto now = live();
+  if (engine.info().encoder) return;
+  try {
+    if (!fresh || now->step_token_budget != options_.step_token_budget)
+      engine.set_step_token_budget(now->step_token_budget);
+    if (!fresh || static_cast<size_t>(now->max_per_key) != options_.max_per_key)
+      engine.set_max_per_key(static_cast<size_t>(now->max_per_key));
+    if (!fresh || now->language_bias != options_.language_bias) engine.set_language_bias(now->language_bias);
+  } catch (const Error& error) {
+    log::warn("server", "{}: a setting was not taken: {}", options_.model_id, error.what());
+  }
+}
+
+void Service::tune_engines() const {
+  if (const auto own = engine()) tune(*own, false);
+  if (!pool()) return;
+  for (const auto& model : pool()->models())
+    if (const auto loaded = model.service->engine()) model.service->tune(*loaded, false);
 }
 
 std::filesystem::path Service::store() const {
@@ -156,6 +187,8 @@ void Service::suspend(bool asleep) {
     until_now->running = until_now->waiting = until_now->step_rows = 0;
     until_now->pages_free = until_now->pages_total = until_now->cache_entries = 0;
     until_now->cache_bytes = until_now->snapshot_bytes = until_now->memory_bytes = 0;
+    until_now->snapshot_entries = 0;
+    until_now->pages_reserved = 0;
     until_now->memory_active = until_now->memory_cache = 0;
   }
   std::shared_ptr<Engine> last;

@@ -97,7 +97,11 @@ class Service {
   const ServiceOptions& options() const { return options_; }
   Settings& settings() { return settings_; }
   /// What is in force now.
-  std::shared_ptr<const LiveSettings> live() const { return settings_.live(); }
+  std::shared_ptr<const LiveSettings> live() const {
+    return front_ ? front_->settings_.over(settings_.live()) : settings_.live();
+  }
+  /// Tells the engine, and those of the models behind this service, what is in force.
+  void tune_engines() const;
   Downloads& downloads() { return front_ ? front_->downloads() : downloads_; }
   /// Where models lie on disk.
   std::filesystem::path store() const;
@@ -118,6 +122,7 @@ class Service {
   const Service& root() const { return front_ ? *front_ : *this; }
   const std::string& name_of(const Side& side) const { return side ? side.id : options_.model_id; }
   void require_open(bool asleep_too) const;
+  void tune(Engine& engine, bool fresh) const;
   std::shared_ptr<Engine> require() const;
   void read_checkpoint_defaults(const Engine& engine);
   bool reranks(const Engine& engine) const;

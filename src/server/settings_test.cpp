@@ -81,5 +81,59 @@ TEST_F(SettingsTest, FingerprintsGuardAndReplaceGoesBackToTheStart) {
   EXPECT_EQ(settings_.live()->sampling.temperature, 0.5f);
 }
 
+TEST_F(SettingsTest, WhatTheEngineIsTold) {
+  options_.parallel = 4;
+  options_.step_token_budget = 64;
+  options_.language_bias = {{{"ko", -1.5f}}, true};
+  Settings own(options_);
+  const auto patch = [&](const std::string& body) {
+    return nlohmann::json::parse(own.patch(body, kFixed).json);
+  };
+  auto now = nlohmann::json::parse(own.print(kFixed))["current"];
+  EXPECT_EQ(now["step_token_budget"], 64);
+  EXPECT_EQ(now["lang_bias"], "ko=-1.5");
+  EXPECT_EQ(now["lang_bias_policy"], "strict");
+  EXPECT_TRUE(now["max_denoising_steps"].is_null());
+  for (const char* wrong :
+       {R"({"step_token_budget": 3})", R"({"step_token_budget": "auto"})", R"({"max_concurrent_per_key": 2})",
+        R"({"lang_bias": "nowhere=1"})", R"({"lang_bias": 5})", R"({"lang_bias_policy": null})",
+        R"({"diffusion_threshold": 1.5})", R"({"diffusion_sampler": "best"})",
+        R"({"diffusion_full_canvas": null})", R"({"max_denoising_steps": 0})"})
+    EXPECT_EQ(patch(wrong)["rejected"].size(), 1u) << wrong;
+  patch(R"({"step_token_budget": null, "lang_bias": "ja=-inf,han=2", "lang_bias_policy": "conservative",
+           "max_denoising_steps": 4, "diffusion_sampler": "random", "diffusion_full_canvas": true})");
+  const auto live = own.live();
+  EXPECT_EQ(live->step_token_budget, 0);
+  ASSERT_EQ(live->language_bias.languages.size(), 2u);
+  EXPECT_EQ(live->language_bias.languages[1], std::pair(std::string("han"), 2.0f));
+  EXPECT_FALSE(live->language_bias.strict);
+  EXPECT_EQ(live->denoising.steps, 4);
+  EXPECT_EQ(live->denoising.sampler, "random");
+  EXPECT_TRUE(live->denoising.whole);
+  options_.access.keys = {"k"};
+  Settings keyed(options_);
+  EXPECT_EQ(keyed.patch(R"({"max_concurrent_per_key": 2})", kFixed).status, 200);
+  EXPECT_EQ(keyed.live()->max_per_key, 2);
+}
+
+TEST_F(SettingsTest, OneOfSeveralModelsHasWhatWasChangedOverItsOwn) {
+  ServiceOptions options;
+  options.sampling.temperature = 0.1f;
+  options.predict = 50;
+  options.parallel = 8;
+  const Settings model(options);
+  EXPECT_EQ(settings_.over(model.live()), model.live()) << "nothing was changed";
+  patch(R"({"default_top_k": 3, "default_n_predict": 9, "step_token_budget": 6})");
+  auto live = settings_.over(model.live());
+  EXPECT_EQ(live->sampling.temperature, 0.1f);  // its own
+  EXPECT_EQ(live->sampling.top_k, 3);
+  EXPECT_EQ(live->predict, 9);
+  EXPECT_EQ(live->step_token_budget, 0) << "six tokens hold no eight rows: it keeps its own";
+  patch(R"({"op": "replace", "values": {"default_temperature": null}})");
+  live = settings_.over(model.live());
+  EXPECT_FALSE(live->sampling.temperature.has_value());
+  EXPECT_EQ(live->predict, 50);
+}
+
 }  // namespace
 }  // namespace mlxcel

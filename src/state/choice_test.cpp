@@ -7,40 +7,19 @@
 #include <cmath>
 #include <cstring>
 #include <numeric>
-#include <random>
 
 #include "base/error.h"
 #include "kernels/isa/dispatch.h"
 #include "state/attend.h"
+#include "state/test_rows.h"
 
 namespace mlxcel {
 namespace {
 
-using Values = std::vector<float>;
-
-Values random_values(size_t count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<float> draw;
-  Values x(count);
-  for (float& value : x) value = draw(engine);
-  return x;
-}
-
-/// Tokens [from, from + count) of x [tokens, heads, dim].
-array tokens_of(const Values& x, int heads, int dim, int from, int count) {
-  return array(x.begin() + from * heads * dim, {count, heads, dim}, mx::float32);
-}
-
-class InMode {
- public:
-  explicit InMode(KernelMode mode) : before_(kernel_mode()) { set_kernel_mode(mode); }
-  ~InMode() { set_kernel_mode(before_); }
-  InMode(const InMode&) = delete;
-  InMode& operator=(const InMode&) = delete;
-
- private:
-  KernelMode before_;
-};
+using testing_rows::InMode;
+using testing_rows::random_values;
+using testing_rows::tokens_of;
+using testing_rows::Values;
 
 /// Steps of these sizes over one fresh row; `each` computes a step's answer for its tokens.
 template <class Each>

@@ -5,39 +5,20 @@
 
 #include <cmath>
 #include <functional>
-#include <random>
 
 #include "base/error.h"
 #include "state/attend.h"
+#include "state/test_rows.h"
 
 namespace mlxcel {
 namespace {
 
 constexpr int kTokens = 75, kHeads = 3, kDim = 8;
-using Values = std::vector<float>;
 
-Values random_values(int count, unsigned seed) {
-  std::mt19937 engine(seed);
-  std::normal_distribution<float> draw;
-  Values x(static_cast<size_t>(count));
-  for (float& value : x) value = draw(engine);
-  return x;
-}
-
-array tokens_of(const Values& x, int heads, int from, int count) {
-  return array(x.begin() + from * heads * kDim, {count, heads, kDim}, mx::float32);
-}
-
-class InMode {
- public:
-  explicit InMode(KernelMode mode) : before_(kernel_mode()) { set_kernel_mode(mode); }
-  ~InMode() { set_kernel_mode(before_); }
-  InMode(const InMode&) = delete;
-  InMode& operator=(const InMode&) = delete;
-
- private:
-  KernelMode before_;
-};
+using testing_rows::InMode;
+using testing_rows::random_values;
+using testing_rows::tokens_of;
+using testing_rows::Values;
 
 /// What a query of one head sees: keys (which are values) at these rows of `keys`, with score scale 1.
 struct Seen {
@@ -84,11 +65,11 @@ Values joined(const std::vector<int>& steps, int window, int every) {
     Step step;
     step.add(&row, std::vector<int32_t>(static_cast<size_t>(count), 1), Wants::last);
     step.seal();
-    const array q = tokens_of(queries(), kHeads, from, count);
+    const array q = tokens_of(queries(), kHeads, kDim, from, count);
     const auto [near, near_level] =
-        attend_level(q, tokens_of(near_keys(), 1, from, count), std::nullopt, step, near_slot, {});
+        attend_level(q, tokens_of(near_keys(), 1, kDim, from, count), std::nullopt, step, near_slot, {});
     const KeyChoice chosen = every_key(step, every);
-    const auto [far, far_level] = attend_level(q, tokens_of(far_keys(), 1, from, count), std::nullopt, step,
+    const auto [far, far_level] = attend_level(q, tokens_of(far_keys(), 1, kDim, from, count), std::nullopt, step,
                                                far_slot, {.chosen = &chosen});
     const auto share = [](const array& level) { return mx::expand_dims(mx::exp(level), 2); };
     const auto heads = [&](const array& x) { return mx::reshape(x, {count, kHeads, kDim}); };
@@ -141,7 +122,7 @@ Values with_draft(int known, int open, int window, bool apart) {
     step.add(&row, std::vector<int32_t>(static_cast<size_t>(count), 1), Wants::last);
     if (draft > 0) step.open(draft);
     step.seal();
-    array out = attend(tokens_of(queries(), kHeads, from, count), tokens_of(near_keys(), 1, from, count),
+    array out = attend(tokens_of(queries(), kHeads, kDim, from, count), tokens_of(near_keys(), 1, kDim, from, count),
                        std::nullopt, step, 0, {});
     std::vector<array> wanted = step.pending();
     wanted.push_back(out);

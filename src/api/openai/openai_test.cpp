@@ -216,6 +216,11 @@ TEST(Chat, TemplateVariables) {
   EXPECT_EQ(merge_objects(R"({"a":1,"b":2})", R"({"b":3})"), R"({"b":3,"a":1})");
   EXPECT_EQ(merge_objects("", ""), "");
   EXPECT_EQ(chat_refusal(chat_with(R"("continue_final_message": true)")), "400 continue_final_message");
+  const std::string turns =
+      R"({"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], )"
+      R"("continue_final_message": true, "add_generation_prompt": )";
+  EXPECT_EQ(chat_refusal(turns + "true}"), "400 continue_final_message");
+  EXPECT_TRUE(*parse_chat(turns + "false}", kBounds).continue_final_message);
 }
 
 TEST(Chat, Prints) {

@@ -21,6 +21,7 @@ struct ResponseRequest : ChatSpec {
   std::string previous_response_id, conversation_id;
   bool new_conversation = false;
   bool store = true, stream = false, truncate = false, with_logprobs = false;
+  bool timings_per_token = false;                           // of a stream
   std::vector<std::string> custom_tools;                    // answered as custom_tool_call
   std::vector<std::pair<std::string, std::string>> echoed;  // fields of the response object, JSON
 };
@@ -58,10 +59,12 @@ std::string print_response(const ResponseObject& response);
 /// The assistant turn that this output is, as a chat message.
 std::string output_turn(const ResponseObject& response);
 
-/// Events of a stream, numbered in order.
+/// Events of a stream, numbered in order. Figures and progress are llama-server's additions, beside what
+/// OpenAI's events have.
 class ResponseEvents {
  public:
-  std::string whole(const char* type, const ResponseObject& response);
+  std::string whole(const char* type, const ResponseObject& response, const TimingFigures* timings = nullptr);
+  std::string in_progress(const ResponseObject& response, const PromptProgress& progress);
   std::string item_added(size_t index, const OutputItem& item);
   std::string item_done(size_t index, const OutputItem& item);
   std::string part_added(size_t index, const OutputItem& item);
@@ -69,7 +72,7 @@ class ResponseEvents {
   /// `type` such as response.output_text.delta; `key` delta, text, arguments or input.
   std::string piece(const char* type, const char* key, size_t index, const OutputItem& item,
                     const std::string& text, bool with_content_index,
-                    const std::vector<TokenScore>* scores = nullptr);
+                    const std::vector<TokenScore>* scores = nullptr, const TimingFigures* timings = nullptr);
   std::string error(const std::string& code, const std::string& message);
 
  private:

@@ -324,6 +324,7 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
   echo(body, out, "temperature", "null");
   echo(body, out, "top_p", "null");
   out.stream = !counting && body.boolean("stream").value_or(false);
+  out.timings_per_token = body.boolean("timings_per_token").value_or(false);
   if (const auto include = body.find("include")) {
     for (const auto& item : include->items())
       out.with_logprobs = out.with_logprobs || item.string() == "message.output_text.logprobs";

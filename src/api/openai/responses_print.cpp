@@ -15,6 +15,12 @@ void print_scores(JsonWriter& out, const std::vector<TokenScore>& scores) {
   out.key("logprobs").raw(text.substr(from, to - from + 1));
 }
 
+void print_figures(JsonWriter& out, const TimingFigures* timings) {
+  if (!timings) return;
+  out.key("timings");
+  print_timings(out, *timings);
+}
+
 void print_text_part(JsonWriter& out, const OutputItem& item, bool empty) {
   out.begin_object().field("type", "output_text").field("text", empty ? std::string() : item.text);
   out.key("annotations").begin_array().end_array();
@@ -147,11 +153,22 @@ std::string ResponseEvents::end(const char* type, JsonWriter& data) {
   return sse_named_event(type, data.text());
 }
 
-std::string ResponseEvents::whole(const char* type, const ResponseObject& response) {
+std::string ResponseEvents::whole(const char* type, const ResponseObject& response,
+                                  const TimingFigures* timings) {
   auto out = begin(type);
   out.key("response");
   print_object(out, response);
+  print_figures(out, timings);
   return end(type, out);
+}
+
+std::string ResponseEvents::in_progress(const ResponseObject& response, const PromptProgress& progress) {
+  auto out = begin("response.in_progress");
+  out.key("response");
+  print_object(out, response);
+  out.key("prompt_progress");
+  print_progress(out, progress);
+  return end("response.in_progress", out);
 }
 
 std::string ResponseEvents::item_added(size_t index, const OutputItem& item) {
@@ -184,12 +201,13 @@ std::string ResponseEvents::part_done(size_t index, const OutputItem& item) {
 
 std::string ResponseEvents::piece(const char* type, const char* key, size_t index, const OutputItem& item,
                                   const std::string& text, bool with_content_index,
-                                  const std::vector<TokenScore>* scores) {
+                                  const std::vector<TokenScore>* scores, const TimingFigures* timings) {
   auto out = begin(type);
   out.field("item_id", item.id).field("output_index", index);
   if (with_content_index) out.field("content_index", 0);
   out.field(key, text);
   if (scores) print_scores(out, *scores);
+  print_figures(out, timings);
   return end(type, out);
 }
 

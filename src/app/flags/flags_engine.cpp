@@ -94,6 +94,16 @@ void add_cache_rows(std::vector<Flag>& f) {
                "decode steps between two parts of prompts (1)", integer(1, 1 << 20, [](S& s, long long n) {
                  s.serve.engine.prefill_interval = static_cast<int>(n);
                })});
+  f.push_back({"--max-batch-size", "", g, Kind::value, "N",
+               "rows that decode in one step; --ctx-size is then divided by it (default: --parallel)",
+               integer(1, 1024, [](S& s, long long n) { s.serve.engine.max_batch = static_cast<int>(n); })});
+  f.push_back(
+      {"--max-batch-prefill", "", g, Kind::value, "N", "prompts that share a step (4)",
+       integer(1, 1024, [](S& s, long long n) { s.serve.engine.max_prefill_rows = static_cast<int>(n); })});
+  f.push_back(
+      {"--max-batch-prefill-tokens", "MLXCEL_MAX_BATCH_PREFILL_TOKENS", g, Kind::value, "N",
+       "their tokens, where they are several; 0: no bound (2 * prompts * 512, or a smaller chunk)",
+       integer(0, 1 << 30, [](S& s, long long n) { s.serve.max_prefill_tokens = static_cast<int>(n); })});
   f.push_back({"--enable-preemption", "", g, Kind::toggle, "",
                "rows of strictly lower priority may go back to the queue",
                onoff([](S& s, bool on) { s.serve.engine.preemption = on; })});
@@ -107,6 +117,49 @@ void add_cache_rows(std::vector<Flag>& f) {
   f.push_back({"--prompt-cache-disk-ttl", "MLXCEL_PROMPT_CACHE_DISK_TTL", g, Kind::value, "S",
                "what was not used for so long goes; 0 (default): nothing",
                real(0, 1e9, [](S& s, double x) { s.serve.engine.prompt_cache_disk_ttl_s = x; })});
+}
+
+void add_bound_rows(std::vector<Flag>& f) {
+  const char* g = "Kept prefixes";
+  const auto count = [](size_t PromptCacheBounds::* field) {
+    return integer(1, 1 << 30, [field](S& s, long long n) {
+      s.serve.engine.prompt_cache_bounds.*field = static_cast<size_t>(n);
+    });
+  };
+  const auto seconds = [](double PromptCacheBounds::* field) {
+    return real(0, 1e9, [field](S& s, double x) { s.serve.engine.prompt_cache_bounds.*field = x; });
+  };
+  using B = PromptCacheBounds;
+  f.push_back({"--prompt-cache-max-entries", "MLXCEL_PROMPT_CACHE_MAX_ENTRIES", g, Kind::value, "N",
+               "most of them (1024); see --no-prompt-cache for none", count(&B::entries)});
+  f.push_back({"--prompt-cache-ttl", "MLXCEL_PROMPT_CACHE_TTL", g, Kind::value, "S",
+               "what was not used for so long goes when the next prompt comes (3600); 0: it stays",
+               seconds(&B::ttl_s)});
+  f.push_back({"--prompt-cache-min-prefix", "MLXCEL_PROMPT_CACHE_MIN_PREFIX", g, Kind::value, "N",
+               "tokens that are worth keeping (32, a page)", integer(1, 1 << 30, [](S& s, long long n) {
+                 s.serve.engine.prompt_cache_bounds.min_prefix = static_cast<int>(n);
+                 if (n < 32)
+                   s.notes.push_back(
+                       fmt::format("--prompt-cache-min-prefix {}: pages have 32 tokens; 32 is in effect", n));
+               })});
+  f.push_back({"--prompt-cache-snapshot-capacity-bytes", "MLXCEL_PROMPT_CACHE_SNAPSHOT_CAPACITY_BYTES", g,
+               Kind::value, "N", "of these, states of recurrent layers (as many as there may be of all)",
+               byte_size([](S& s, size_t n) { s.serve.engine.prompt_cache_bounds.snapshot_bytes = n; })});
+  f.push_back({"--prompt-cache-snapshot-max-entries", "MLXCEL_PROMPT_CACHE_SNAPSHOT_MAX_ENTRIES", g,
+               Kind::value, "N", "most entries of models whose state cannot be cut (4096)",
+               count(&B::snapshot_entries)});
+  f.push_back({"--prompt-cache-snapshot-ttl", "MLXCEL_PROMPT_CACHE_SNAPSHOT_TTL", g, Kind::value, "S",
+               "how long those stay unused (7200); 0: for good", seconds(&B::snapshot_ttl_s)});
+  f.push_back(
+      {"--apc-enabled", "APC_ENABLED", g, Kind::toggle, "",
+       "prefixes are found page by page (default: on); off: only where all of an entry is in the prompt",
+       onoff([](S& s, bool on) { s.serve.engine.prompt_cache_bounds.whole_only = !on; })});
+  f.push_back({"--apc-num-blocks", "APC_NUM_BLOCKS", g, Kind::value, "N",
+               "pages of 32 tokens that may be kept (default: as bytes allow)", count(&B::pages)});
+  f.push_back({"--apc-block-size", "APC_BLOCK_SIZE", g, Kind::value, "16|32",
+               "tokens of a page: 32 in any case", word({"16", "32"}, [](S& s, const auto& v) {
+                 if (v == "16") s.notes.push_back("--apc-block-size 16: pages have 32 tokens");
+               })});
 }
 
 void add_draft_rows(std::vector<Flag>& f) {
@@ -171,6 +224,7 @@ void add_adapter_rows(std::vector<Flag>& f) {
 
 void add_engine_flags(std::vector<Flag>& flags) {
   add_cache_rows(flags);
+  add_bound_rows(flags);
   add_draft_rows(flags);
   add_adapter_rows(flags);
 }
@@ -205,6 +259,7 @@ void settle_engine_flags(FlagState& state) {
   engine.auto_mtp = (kind.empty() || kind == "auto") && model.empty();
   const char* adaptive = std::getenv("MLXCEL_MTP_ADAPTIVE");
   engine.draft_policy = adaptive == nullptr || *adaptive == '\0' || variable_is_on("MLXCEL_MTP_ADAPTIVE");
+  engine.draft_by_odds = variable_is_on("MLXCEL_SPECULATIVE_STOCHASTIC_ACCEPT");
   engine.draft_policy_dir = cache_root() / "mtp-policy";
   if ((engine.fuse_adapters || !engine.adapters_apply) && engine.adapters.empty())
     throw UsageError("--lora-fuse, --lora-init-without-apply: no adapter is given (--lora)");

@@ -45,14 +45,10 @@ constexpr const char* kMemory =
     "the whole model is read and repacked at load; see MLXCEL_WIRED_LIMIT for locking";
 constexpr const char* kDraft = "drafting is not supported yet";
 constexpr const char* kMedia = "images, sound and video are not supported yet";
-constexpr const char* kCanvas =
-    "blocks are as long as the rest of the answer or as the model's shortest; see "
-    "--diffusion-max-canvas-length";
 constexpr const char* kSound = "no model of this build hears or speaks (`mlxcel arch`)";
 constexpr const char* kCluster = "running on several devices or hosts is not supported yet";
 constexpr const char* kPreset = "built-in presets are not followed; name the model with -m or -hf";
 constexpr const char* kUi = "there is no web client in this build";
-constexpr const char* kCache = "the prompt cache has no such switch yet";
 
 void add_runtime(std::vector<Flag>& f) {
   add(f, Kind::value,
@@ -93,10 +89,6 @@ void add_runtime(std::vector<Flag>& f) {
           {"--control-vector-layer-range", "", "*", "control vectors are not supported"},
           {"--decode-storage-backend", "MLXCEL_SERVER_DECODE_STORAGE", "auto|dense|paged",
            "expected auto, dense or paged"},
-          {"--max-batch-size", "", "", "rows of a step follow --parallel"},
-          {"--max-batch-prefill", "", "4", "not adjustable yet"},
-          {"--max-batch-prefill-tokens", "MLXCEL_MAX_BATCH_PREFILL_TOKENS", "4096", "not adjustable yet"},
-
           {"--vision-cache-size", "", "*", kMedia},
           {"--kv-unified-per-slot", "LLAMA_ARG_KV_UNIFIED_PER_SLOT", "0",
            "the window of a slot is --ctx-size divided by --parallel"},
@@ -130,23 +122,11 @@ void add_runtime(std::vector<Flag>& f) {
 void add_caches(std::vector<Flag>& f) {
   add(f, Kind::toggle,
       {
-
-          {"--apc-enabled", "APC_ENABLED", "true|false", ""},
           {"--enable-vlm-prefix-cache,!--no-vlm-prefix-cache", "MLXCEL_ENABLE_VLM_PREFIX_CACHE", "true|false",
            ""},
       });
   add(f, Kind::value,
       {
-
-          {"--prompt-cache-max-entries", "MLXCEL_PROMPT_CACHE_MAX_ENTRIES", "*", kCache},
-          {"--prompt-cache-ttl", "MLXCEL_PROMPT_CACHE_TTL", "*", kCache},
-          {"--prompt-cache-min-prefix", "MLXCEL_PROMPT_CACHE_MIN_PREFIX", "*", kCache},
-          {"--prompt-cache-snapshot-capacity-bytes", "MLXCEL_PROMPT_CACHE_SNAPSHOT_CAPACITY_BYTES", "*",
-           kCache},
-          {"--prompt-cache-snapshot-max-entries", "MLXCEL_PROMPT_CACHE_SNAPSHOT_MAX_ENTRIES", "*", kCache},
-          {"--prompt-cache-snapshot-ttl", "MLXCEL_PROMPT_CACHE_SNAPSHOT_TTL", "*", kCache},
-          {"--apc-block-size", "APC_BLOCK_SIZE", "16|32", "pages have 32 tokens"},
-          {"--apc-num-blocks", "APC_NUM_BLOCKS", "*", kCache},
           {"--apc-hash", "APC_HASH", "sha256", "only sha256"},
           {"--cache-reuse", "LLAMA_ARG_CACHE_REUSE", "0",
            "only whole prefixes are reused; shifted chunks are not"},
@@ -161,15 +141,6 @@ void add_caches(std::vector<Flag>& f) {
                "", pool, noted(pool)});
   f.push_back({"-kvu,--kv-unified,!-no-kvu,!--no-kv-unified", "LLAMA_ARG_KV_UNIFIED", "", Kind::toggle, "",
                pool, inert({"true"}, pool)});
-}
-
-void add_samplers(std::vector<Flag>& f) {
-  add(f, Kind::value,
-      {
-
-          {"--diffusion-min-canvas-length", "", "", kCanvas},
-      });
-  add(f, Kind::toggle, {{"--diffusion-full-canvas", "", "false", kCanvas}});
 }
 
 void add_drafting(std::vector<Flag>& f) {
@@ -307,7 +278,6 @@ void add_side_models(std::vector<Flag>& f) {
 void add_foreign_flags(std::vector<Flag>& flags) {
   add_runtime(flags);
   add_caches(flags);
-  add_samplers(flags);
   add_drafting(flags);
   add_side_models(flags);
 }

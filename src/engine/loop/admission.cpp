@@ -1,6 +1,7 @@
 // Who runs next and on whose pages: lanes, turns of keys, kept prefixes, choices of one prompt, room.
 #include <algorithm>
 #include <cstdint>
+#include <cstdlib>
 #include <map>
 #include <tuple>
 
@@ -25,7 +26,8 @@ constexpr size_t kInnerWidths = 4;
 // The first of the best lane: rows that were put back, then the key that was served longest ago.
 std::deque<std::unique_ptr<Sequence>>::iterator Loop::pick_next() {
   std::map<std::string_view, size_t> running_of;
-  if (options_.max_per_key > 0)
+  const size_t most_per_key = max_per_key_;
+  if (most_per_key > 0)
     for (const auto& s : running_) ++running_of[s->request.key];
   const TimePoint now = Clock::now();
   auto best = waiting_.end();
@@ -35,7 +37,7 @@ std::deque<std::unique_ptr<Sequence>>::iterator Loop::pick_next() {
     if (s.done) continue;
     if (waits_for_leader(s)) continue;
     if (s.request.slot >= 0 && slots_.at(s.request.slot).busy) continue;
-    if (!s.was_admitted && options_.max_per_key > 0 && running_of[s.request.key] >= options_.max_per_key)
+    if (!s.was_admitted && most_per_key > 0 && running_of[s.request.key] >= most_per_key)
       continue;
     const int lane = static_cast<int>(s.request.priority) -
                      static_cast<int>(std::min(seconds_between(s.submitted, now) / kPromoteSeconds, 2.0));
@@ -252,7 +254,11 @@ void Loop::admit() {
 
 // Where a row whose state cannot be cut is put aside on its way through the prompt.
 int Loop::boundary_of(const Sequence& s) const {
-  if (!cache_ || !s.request.cache_prompt || !uncuttable_ || s.generated > 0) return 0;
+  static const bool off = [] {
+    const char* text = std::getenv("MLXCEL_DISABLE_BOUNDARY_SNAPSHOT");
+    return text != nullptr && std::string_view(text) == "1";
+  }();
+  if (off || !cache_ || !s.request.cache_prompt || !uncuttable_ || s.generated > 0) return 0;
   const int known = s.request.history_tokens;
   const int boundary =
       known > 0 && known < s.prompt_tokens ? known : (s.prompt_tokens - 1) / kPageTokens * kPageTokens;

@@ -49,16 +49,19 @@ Diffusion as_asked(Diffusion own, const Denoising& asked, const std::string& typ
 
 }  // namespace
 
+void Loop::check_denoising(const Denoising& asked) const {
+  if (info_.diffusion.block > 0)
+    as_asked(info_.diffusion, asked, info_.model_type);
+  else if (asked.any())
+    fail_param("max_denoising_steps", "{} writes one token after another: nothing of text diffusion applies",
+               info_.model_type);
+}
+
 // A diffusion model answers plain requests only.
 void Loop::begin_canvas(Sequence& s) const {
   const Denoising& asked = s.request.denoising;
-  if (info_.diffusion.block == 0) {
-    if (asked.any())
-      fail_param("max_denoising_steps",
-                 "{} writes one token after another: nothing of text diffusion applies", info_.model_type);
-    return;
-  }
-  const Diffusion own = as_asked(info_.diffusion, asked, info_.model_type);
+  if (info_.diffusion.block == 0) return check_denoising(asked);
+  const Diffusion own = as_asked(info_.diffusion, asked.or_as(options_.denoising), info_.model_type);
   if (s.request.grammar.grammar)
     fail_param("response_format", "{} fills in blocks of tokens together: their form cannot be enforced",
                info_.model_type);
@@ -67,7 +70,8 @@ void Loop::begin_canvas(Sequence& s) const {
                info_.model_type);
   s.canvas.emplace(own);
   if (own.redraws) {
-    s.sketch.emplace(own, info_.vocab_size, s.sampler->seed());
+    const auto choice = static_cast<uint32_t>(s.request.choice);  // each begins with noise of its own
+    s.sketch.emplace(own, info_.vocab_size, s.sampler->seed() + choice * 0x9E3779B9u);
     return;
   }
   s.request.group = 0;             // every choice evaluates its prompt
@@ -94,8 +98,10 @@ Piece Loop::sketch_piece(Sequence& s, int room) const {
     const int until = s.held() < s.boundary ? s.boundary - s.held() : s.remaining();
     return {&s, std::clamp(room, 1, std::min(until, s.remaining())), Wants::none};
   }
-  if (s.sketch->empty())
-    s.sketch->begin(s.sketch->length(s.limit - s.generated), static_cast<int64_t>(s.tokens.size()));
+  if (s.sketch->empty()) {
+    const int size = static_cast<int>(s.tokens.size());  // there are no pages beyond the window
+    s.sketch->begin(std::min(s.sketch->length(s.limit - s.generated), context_ - size), size);
+  }
   return {&s, static_cast<int>(s.sketch->tokens().size()), Wants::all, s.sketch->tokens()};
 }
 

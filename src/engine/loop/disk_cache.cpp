@@ -76,6 +76,8 @@ void DiskCache::scan() {
       Known known{.bytes = open->size(), .used = fs::last_write_time(file.path(), error), .seen = true};
       if (ours)
         known.scope = std::move(head->scope), known.tokens = std::move(head->tokens), known.seen = false;
+      known.ours = ours;
+      if (head && !ours) ++figures_.foreign;
       const bool old = expired(known);
       known_.emplace(name, std::move(known));
       if (!head)
@@ -202,9 +204,21 @@ void DiskCache::flush() {
   changed_.wait(lock, [&] { return queue_.empty() && !busy_; });
 }
 
+void DiskCache::clear() {
+  flush();
+  const std::lock_guard lock(mutex_);
+  std::vector<std::string> names;
+  for (const auto& [name, known] : known_)
+    if (known.ours && known.bytes > 0) names.push_back(name);
+  for (const auto& name : names) forget(name, {});
+}
+
 DiskCache::Figures DiskCache::figures() const {
   const std::lock_guard lock(mutex_);
-  return figures_;
+  Figures out = figures_;
+  out.entries = known_.size();
+  out.bytes = bytes_;
+  return out;
 }
 
 void DiskCache::run() {
@@ -257,6 +271,7 @@ void DiskCache::make_room(uint64_t bytes) {
         oldest = at;
     if (oldest == known_.end()) return;
     forget(std::string(oldest->first), {});
+    ++figures_.evictions;
   }
 }
 

@@ -47,11 +47,17 @@ class DiskCache {
   void collect();
   /// Waits for the writer.
   void flush();
+  /// Removes every file of this fingerprint, once what was handed over is written.
+  void clear();
 
   struct Figures {
     uint64_t hits = 0, misses = 0, corrupt = 0, writes = 0;
+    uint64_t evictions = 0;         // files that had to make room
+    uint64_t foreign = 0;           // of another fingerprint, left alone
+    size_t entries = 0, bytes = 0;  // of the folder, as far as this process knows
   };
   Figures figures() const;
+  uint64_t capacity() const { return budget_; }
 
  private:
   struct Known {
@@ -60,6 +66,7 @@ class DiskCache {
     uint64_t bytes = 0;
     std::filesystem::file_time_type used = {};
     bool seen = false;  // in this process's memory, or it was
+    bool ours = true;   // of this fingerprint
   };
   struct Job {
     std::string scope;

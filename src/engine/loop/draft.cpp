@@ -8,6 +8,7 @@
 #include "base/worker_pool.h"
 #include "engine/loop/loop.h"
 #include "engine/loop/state_drafter.h"
+#include "engine/loop/translation.h"
 #include "engine/loop/verify_check.h"
 #include "kernels/matrix.h"
 #include "models/side_drafter.h"
@@ -15,6 +16,7 @@
 namespace mlxcel {
 namespace {
 
+constexpr double kLeastShared = 0.1;  // of a drafter's vocabulary, where it is another one
 constexpr int kProbePrompt = 8;  // tokens before the blocks of the start-up check
 
 /// MLXCEL_MTP_ALLOW_INEXACT: a block that drafts by itself may do so where verifying is not bit-equal.
@@ -105,9 +107,22 @@ std::string Loop::choose_drafter() {
       fail_param("model-draft", "model-draft: {} is an encoder, it drafts nothing", info.model_type);
     if (info.max_positions > 0) own.context = std::min(info.max_positions, context_);
     std::string name = fmt::format("draft by {} ({})", info.model_type, info.weights_label);
-    drafter_ = std::make_unique<ModelDrafter>(std::move(model), own);
     draft_kind_ = "draft";
     own_most_ = DraftWidth::kDrafted;
+    if (!options_.draft_tokenizer || tokenizer_ == nullptr) {
+      drafter_ = std::make_unique<ModelDrafter>(std::move(model), own);
+      return name;
+    }
+    // The engine's tokenizer outlives the loop.
+    const std::shared_ptr<const Tokenizer> target(std::shared_ptr<void>(), tokenizer_);
+    Translation there(target, options_.draft_tokenizer), back(options_.draft_tokenizer, target);
+    if (back.share() < kLeastShared)
+      fail_param("model-draft", "model-draft: {:.0f} % of {}'s tokens are tokens of {}: expected {:.0f} %",
+                 100 * back.share(), info.model_type, info_.model_type, 100 * kLeastShared);
+    name += fmt::format(" over another vocabulary, {:.0f} % in common", 100 * back.share());
+    own.vocab = info.vocab_size;
+    drafter_ = std::make_unique<TranslatedDrafter>(std::make_unique<ModelDrafter>(std::move(model), own),
+                                                   std::move(there), std::move(back));
     return name;
   }
   if (options_.side_drafter) {
@@ -170,7 +185,12 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
       if (most > 0) most = s.width.next(dearer, most, once);
     }
     if (most <= 0) continue;
-    asks.push_back({.row = s.id, .tokens = s.tokens, .most = most});
+    const bool draws = options_.draft_by_odds && s.sampler->judges();
+    asks.push_back({.row = s.id,
+                    .tokens = s.tokens,
+                    .most = most,
+                    .sampler = draws ? &*s.sampler : nullptr,
+                    .place = s.place()});
     whose.push_back(&piece);
   }
   if (asks.empty()) return 0;
@@ -191,7 +211,13 @@ int Loop::draft(std::vector<Piece>& pieces, int room) {
     Piece& piece = *whose[i];
     Sequence& s = *piece.sequence;
     piece.draft = std::move(asks[i].draft);
-    if (s.gate) piece.draft.resize(s.gate->would_take(piece.draft));
+    piece.drawn = std::move(asks[i].drawn);
+    if (s.gate) {
+      // A drawn token that may not come is judged like any other: what is drawn in its place depends on it.
+      const size_t fits = s.gate->would_take(piece.draft) + (piece.drawn.empty() ? 0 : 1);
+      piece.draft.resize(std::min(piece.draft.size(), fits));
+      piece.drawn.resize(std::min(piece.drawn.size(), piece.draft.size()));
+    }
     if (piece.draft.empty()) continue;
     if (!store_->layout().recurrent().empty()) piece.before.emplace(s.state->snapshot());
     piece.count += static_cast<int>(piece.draft.size());

@@ -20,13 +20,19 @@ int LookupDrafter::draft(std::span<DraftAsk> asks, int) {
 bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min) {
   const auto best = std::max_element(logits.begin(), logits.end());
   const auto token = static_cast<TokenId>(best - logits.begin());
-  if (!std::isfinite(*best) || token >= target_vocab) return false;
+  if (!std::isfinite(*best) || (token >= target_vocab && !ask.sampler)) return false;
   if (p_min > 0.0f) {
     double sum = 0.0;
     for (const float logit : logits) sum += std::exp(static_cast<double>(logit - *best));
     if (1.0 / sum < static_cast<double>(p_min)) return false;
   }
-  ask.draft.push_back(token);
+  if (ask.sampler) {
+    const auto place = ask.place + static_cast<int64_t>(ask.draft.size());
+    ask.drawn.push_back(ask.sampler->propose(logits, place));
+    ask.draft.push_back(ask.drawn.back().token);
+  } else {
+    ask.draft.push_back(token);
+  }
   return static_cast<int>(ask.draft.size()) < ask.most;
 }
 

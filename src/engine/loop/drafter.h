@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "models/model.h"
+#include "sample/sampler.h"
 #include "state/store.h"
 #include "text/tokenizer.h"
 
@@ -22,7 +23,10 @@ struct DraftAsk {
   uint64_t row = 0;                      // whose
   std::span<const TokenId> tokens = {};  // prompt and answer so far
   int most = 0;                          // tokens wanted
+  const Sampler* sampler = nullptr;      // by whose odds tokens are drawn; none: the likeliest are taken
+  int64_t place = 0;                     // of the draft's first token, for its draws
   std::vector<TokenId> draft = {};       // what may follow; fewer, or none, where nothing is likely enough
+  std::vector<Proposal> drawn = {};      // the same with their odds, where they were drawn
 };
 
 class Drafter {
@@ -45,8 +49,8 @@ class Drafter {
   }
 };
 
-/// The most likely token joins the draft, if the target knows it and it is likely enough; false when there is
-/// none, or when the draft is long enough.
+/// The most likely token joins the draft, if the target knows it and it is likely enough, or one that is
+/// drawn by its odds; false when there is none, or when the draft is long enough.
 bool propose(DraftAsk& ask, std::span<const float> logits, int target_vocab, float p_min);
 
 /// N-grams of the row's own tokens.

@@ -2,6 +2,7 @@
 
 #include <mlx/memory.h>
 #include <mlx/transforms.h>
+#include <strings.h>
 
 #include <algorithm>
 #include <cstdlib>
@@ -38,6 +39,21 @@ EngineOptions checked(EngineOptions o) {
     fail_param("step-token-budget",
                "step-token-budget: expected at least one token for each of {} sequences, found {}",
                o.parallel, o.step_token_budget);
+  if (o.max_batch < 0 || o.max_batch > o.parallel)
+    fail_param("max-batch-size", "max-batch-size: expected 0 (all) to {}, the sequences there are, found {}",
+               o.parallel, o.max_batch);
+  if (o.max_prefill_rows < 1)
+    fail_param("max-batch-prefill", "max-batch-prefill: expected 1 or more prompts, found {}",
+               o.max_prefill_rows);
+  if (o.max_prefill_tokens < 0)
+    fail_param("max-batch-prefill-tokens",
+               "max-batch-prefill-tokens: expected 0 (no bound) or more tokens, found {}",
+               o.max_prefill_tokens);
+  if (const auto& b = o.prompt_cache_bounds; b.min_prefix < 1 || !(b.ttl_s >= 0) || !(b.snapshot_ttl_s >= 0))
+    fail_param("prompt-cache-min-prefix",
+               "prompt-cache-min-prefix, -ttl, -snapshot-ttl: expected 1 or more tokens and 0 or more "
+               "seconds, found {}, {} and {}",
+               b.min_prefix, b.ttl_s, b.snapshot_ttl_s);
   if (o.max_token_gap_ms < 1)
     fail_param("max-token-gap", "max-token-gap: expected 1 ms or more, found {}", o.max_token_gap_ms);
   if (o.prefill_interval < 1)
@@ -65,6 +81,14 @@ EngineOptions checked(EngineOptions o) {
   return o;
 }
 
+bool counts_language_from_environment() {
+  const char* text = std::getenv("MLXCEL_LANG_BIAS_COUNTERS");
+  if (text == nullptr) return false;
+  for (const char* yes : {"1", "true", "yes", "on"})
+    if (strcasecmp(text, yes) == 0) return true;
+  return false;
+}
+
 /// The type of keys and values that are not coded.
 mx::Dtype kv_dtype(const Checkpoint& checkpoint, const ModelInfo& info) {
   if (checkpoint.format == Checkpoint::Format::gguf) return mx::float16;
@@ -76,10 +100,12 @@ mx::Dtype kv_dtype(const Checkpoint& checkpoint, const ModelInfo& info) {
 
 Loop::Loop(const EngineOptions& options, std::vector<TokenId> eos)
     : options_(checked(options)),
+      max_per_key_(options.max_per_key),
       eos_(std::move(eos)),
       fail_step_(FailStep::from_environment()),
       loops_(loop_detection_from_environment()),
       pace_(options.step_token_budget, options.max_token_gap_ms),
+      counts_language_(counts_language_from_environment()),
       slots_(options_.parallel),
       inbox_({.parallel = static_cast<size_t>(options_.parallel),
               .queue = options_.max_queue,
@@ -92,6 +118,7 @@ void Loop::open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, cons
   tokenizer_ = tokenizer;
   info_ = model_->info();
   info_.diffusion = tuned(info_.diffusion, checkpoint);
+  check_denoising(options_.denoising);
   warnings_ = checkpoint.warnings;
   warnings_.insert(warnings_.end(), info_.warnings.begin(), info_.warnings.end());
   if (info_.encoder) {
@@ -137,9 +164,13 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   const size_t token_bytes = layout.kv_bytes_per_token(kv.formats);
   const auto pages = [](int tokens) { return (static_cast<size_t>(tokens) + kPageTokens - 1) / kPageTokens; };
   size_t tokens = pages(context_) * kPageTokens * static_cast<size_t>(options_.parallel);
-  const size_t budget = options_.prompt_cache_bytes > 0
-                            ? options_.prompt_cache_bytes
-                            : std::min(kCacheBytes, std::max(available_memory() / 4, kLeastCacheBytes));
+  const PromptCacheBounds& bounds = options_.prompt_cache_bounds;
+  size_t budget = options_.prompt_cache_bytes > 0
+                      ? options_.prompt_cache_bytes
+                      : std::min(kCacheBytes, std::max(available_memory() / 4, kLeastCacheBytes));
+  work_.page_bytes = token_bytes * kPageTokens;
+  if (bounds.pages > 0 && token_bytes > 0 && bounds.pages < budget / work_.page_bytes)
+    budget = bounds.pages * work_.page_bytes;
   if (token_bytes > 0) {
     // Pages take memory when they are first used, so half of what is free now is a bound, not a claim.
     const size_t memory = available_memory();
@@ -170,7 +201,15 @@ void Loop::make_store(const Checkpoint& checkpoint) {
   uncuttable_ =
       !layout.recurrent().empty() || !kv.recent.empty() ||
       std::any_of(layout.kv().begin(), layout.kv().end(), [](const KvSpec& spec) { return spec.window > 0; });
-  if (options_.prompt_cache) cache_ = std::make_unique<PrefixCache>(*store_, budget);
+  if (options_.prompt_cache)
+    cache_ = std::make_unique<PrefixCache>(
+        *store_, PrefixCache::Bounds{
+                     .bytes = budget,
+                     .recurrent_bytes = bounds.snapshot_bytes > 0 ? bounds.snapshot_bytes : budget,
+                     .entries = uncuttable_ ? bounds.snapshot_entries : bounds.entries,
+                     .ttl_s = uncuttable_ ? bounds.snapshot_ttl_s : bounds.ttl_s,
+                     .least = std::max(bounds.min_prefix, kPageTokens),
+                     .whole_only = bounds.whole_only});
   if (!cache_ || options_.prompt_cache_dir.empty()) return;
   if (kernel_mode() != KernelMode::native) {
     warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
@@ -183,10 +222,12 @@ void Loop::make_store(const Checkpoint& checkpoint) {
 }
 
 void Loop::warm_up() {
-  const std::vector<int32_t> tokens(static_cast<size_t>(std::min(8, std::max(context_, 1))), 0);
+  const int prompt = std::clamp(options_.warmup_prompt, 0, std::max(context_, 1));
+  const std::vector<int32_t> tokens(static_cast<size_t>(std::max(prompt, 1)), 0);
   std::optional<RowState> state;
   if (store_) state = store_->make_row();
-  for (const size_t count : {tokens.size(), size_t{1}}) {
+  for (const size_t count : {static_cast<size_t>(prompt), size_t{1}}) {
+    if (count == 0) continue;
     if (state && state->length() + static_cast<int>(count) > context_) break;
     Step step;
     step.add(state ? &*state : nullptr, std::span(tokens).first(count), Wants::last);
@@ -319,7 +360,9 @@ void Loop::write_out(const Sequence& s, const RowState& row) {
 void Loop::keep_prompt(Sequence& s) {
   if (!cache_ || !s.request.cache_prompt || uncuttable_) return;
   const int length = s.prompt_tokens / kPageTokens * kPageTokens;
-  if (length < 2 * kPageTokens || s.cached + kPageTokens > length) return;
+  if (length < std::max(2 * kPageTokens, options_.prompt_cache_bounds.min_prefix) ||
+      s.cached + kPageTokens > length)
+    return;
   RowState row = s.state->fork();
   row.truncate(length);
   cache_->keep(cache_scope(s), s.tokens, std::move(row));
@@ -419,7 +462,8 @@ void Loop::publish() {
   work_.memory_bytes = info_.weight_bytes;
   if (store_) {
     work_.pages_free = available_pages(*store_);
-    work_.memory_bytes += store_->bytes();
+    work_.pages_reserved = store_->bytes();
+    work_.memory_bytes += work_.pages_reserved;
   }
   if (cache_) {
     work_.cache_entries = cache_->entries();
@@ -430,8 +474,13 @@ void Loop::publish() {
     work_.cache_superseded = kept.superseded;
     work_.cache_rejected_short = kept.too_short;
     work_.cache_rejected_large = kept.too_large;
+    work_.cache_expired = kept.expired;
+    work_.cache_capacity = cache_->capacity();
+    work_.snapshot_capacity = cache_->recurrent_capacity();
     work_.snapshot_bytes = cache_->recurrent_bytes();
     if (uncuttable_) {
+      work_.snapshot_entries = work_.cache_entries;
+      work_.snapshot_too_large = work_.cache_rejected_large;
       work_.snapshot_evictions = work_.cache_evictions;
       work_.snapshot_superseded = work_.cache_superseded;
     }
@@ -442,6 +491,12 @@ void Loop::publish() {
     work_.disk_misses = figures.misses;
     work_.disk_corrupt = figures.corrupt;
     work_.disk_writes = figures.writes;
+    work_.disk_evictions = figures.evictions;
+    work_.disk_foreign = figures.foreign;
+    work_.disk = true;
+    work_.disk_entries = static_cast<int>(figures.entries);
+    work_.disk_bytes = figures.bytes;
+    work_.disk_capacity = disk_->capacity();
   }
   const std::lock_guard lock(mutex_);
   stats_ = work_;

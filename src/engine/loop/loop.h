@@ -44,7 +44,7 @@ class Loop final : public ModelThread::Guest {
   // Model thread.
   void open(std::unique_ptr<Model> model, const Checkpoint& checkpoint, const Tokenizer* tokenizer);
   void close();
-  void clear_prompt_cache();
+  void clear_prompt_cache();  // in memory
   bool turn() override;
   /// What a slot holds, pinned until it is dropped here.
   struct SlotImage {
@@ -78,6 +78,12 @@ class Loop final : public ModelThread::Guest {
   void cancel_all() { cancel_all_ = true; }
   EngineStats stats() const;
   std::optional<std::string> failure() const { return inbox_.failure(); }
+  void clear_disk_cache() {
+    if (disk_) disk_->clear();
+  }
+  void set_step_token_budget(int tokens);
+  void set_max_per_key(size_t requests) { max_per_key_ = requests; }
+  void set_language_bias(const LanguageBias& bias);
   int step_token_budget() const { return pace_.budget(); }
   int max_token_gap_ms() const { return options_.max_token_gap_ms; }
   /// What files of kept prefixes depend on; reads the checkpoint's the first time.
@@ -142,6 +148,8 @@ class Loop final : public ModelThread::Guest {
   void forward(const std::vector<Piece>& pieces);
   void deliver(Sequence& sequence, const Piece& piece, const float* logits, int rows);
   bool take(Sequence& sequence, std::span<const float> logits);
+  Draw drawn(Sequence& sequence, std::span<const float> logits, const Proposal* drafted = nullptr);
+  std::vector<Sequence*> row_order() const;
   void rewind(Sequence& sequence, const Piece& piece);
   void deliver_scores(Sequence& sequence, const Piece& piece, const float* logits);
   bool put(Sequence& sequence, Draw draw);
@@ -150,6 +158,7 @@ class Loop final : public ModelThread::Guest {
   int max_scored_tokens() const;
 
   // denoise.cpp: text diffusion.
+  void check_denoising(const Denoising& asked) const;
   void begin_canvas(Sequence& sequence) const;
   Piece canvas_piece(Sequence& sequence, int room) const;
   void deliver_canvas(Sequence& sequence, const Piece& piece, const float* logits, int rows);
@@ -161,8 +170,10 @@ class Loop final : public ModelThread::Guest {
   std::unique_ptr<Sequence> make_sequence(Request request, Sink sink);
   std::shared_ptr<const TokenBytes> token_bytes();
   std::shared_ptr<const TokenBiases> language_bias();
+  std::shared_ptr<const TokenBiases> biases_of(const LanguageBias& bias) const;
 
   const EngineOptions options_;
+  std::atomic<size_t> max_per_key_;
   const std::vector<TokenId> eos_;
   const std::optional<FailStep> fail_step_;
   const std::optional<LoopDetection> loops_;  // of the environment
@@ -187,8 +198,9 @@ class Loop final : public ModelThread::Guest {
   const Tokenizer* tokenizer_ = nullptr;  // the engine's; any thread
   std::once_flag token_bytes_once_;
   std::shared_ptr<const TokenBytes> token_bytes_;
-  std::once_flag language_bias_once_;
-  std::shared_ptr<const TokenBiases> language_bias_;  // of options_.language_bias
+  std::mutex language_mutex_;
+  std::optional<std::shared_ptr<const TokenBiases>> language_bias_;  // in force; nothing: not computed yet
+  const bool counts_language_;                                       // MLXCEL_LANG_BIAS_COUNTERS
   std::unique_ptr<StateStore> store_;
   std::unique_ptr<PrefixCache> cache_;  // none: switched off, or an encoder
   std::unique_ptr<DiskCache> disk_;     // none: not asked for. Made by open(): any thread reads the pointer
@@ -200,6 +212,7 @@ class Loop final : public ModelThread::Guest {
   double draft_ms_ = 0.0;      // what the drafts of the step at hand took
   bool crowded_ = false;       // the answer that is measured was not alone all the time
   int steps_since_chunk_ = 0;  // decode steps since the last that held a part of a prompt
+  uint64_t planned_ = 0;       // steps
   Allowance allowance_;
   Slots slots_;
   size_t memory_left_ = 0;  // as it was at memory_seen_

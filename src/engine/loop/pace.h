@@ -1,5 +1,6 @@
 // How many tokens a step may hold while rows decode, so that it stays under the allowed gap: steered by what
-// steps took, or fixed. Owner: the loop. Thread: model thread writes, any reads budget().
+// steps took, or fixed. Owner: the loop. Thread: model thread
+// observes, any reads budget().
 #pragma once
 
 #include <algorithm>
@@ -21,7 +22,11 @@ class Pace {
   /// budget, for only they tell what such a step costs at the lengths at hand; a step of prompts alone tells
   /// a start.
   void observe(int tokens, double ms, bool mixed) {
-    if (fixed_ > 0 || ms <= 0.0 || tokens < kLeast / 2) return;
+    if (const int fixed = fixed_; fixed > 0) {
+      budget_ = fixed;
+      return;
+    }
+    if (ms <= 0.0 || tokens < kLeast / 2) return;
     const int now = budget_;
     const double wanted = tokens * aim_ms_ / ms;
     if (!mixed) {
@@ -37,6 +42,11 @@ class Pace {
       set(std::min(wanted, 1.25 * now + 1.0));
   }
   int budget() const { return budget_; }
+  /// From now on; 0: learn, from what it is. Any thread.
+  void fix(int tokens) {
+    fixed_ = tokens;
+    if (tokens > 0) budget_ = tokens;
+  }
 
  private:
   static constexpr double kStart = 0.5;  // small steps are slower than large ones, by the token
@@ -45,7 +55,7 @@ class Pace {
     budget_ = static_cast<int>(std::clamp(tokens, static_cast<double>(kLeast), static_cast<double>(kMost)));
   }
 
-  int fixed_;
+  std::atomic<int> fixed_;
   double aim_ms_;
   bool steered_ = false;
   std::atomic<int> budget_;

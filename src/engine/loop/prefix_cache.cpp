@@ -1,6 +1,8 @@
 #include "engine/loop/prefix_cache.h"
 
 #include <algorithm>
+#include <cstdlib>
+#include <string_view>
 
 #include "base/log.h"
 #include "base/memory.h"
@@ -10,6 +12,11 @@ namespace {
 
 constexpr size_t kMostLooks = 64;  // entries compared for one page of a prompt
 
+bool is_one(const char* variable) {
+  const char* text = std::getenv(variable);
+  return text != nullptr && std::string_view(text) == "1";
+}
+
 uint64_t mix(uint64_t hash, uint64_t word) {
   hash = (hash ^ word) * 0x9E3779B97F4A7C15u;
   return hash ^ (hash >> 29);
@@ -17,7 +24,7 @@ uint64_t mix(uint64_t hash, uint64_t word) {
 
 }  // namespace
 
-PrefixCache::PrefixCache(StateStore& store, size_t budget_bytes) : store_(store), budget_(budget_bytes) {}
+PrefixCache::PrefixCache(StateStore& store, const Bounds& bounds) : store_(store), bounds_(bounds) {}
 
 std::vector<uint64_t> PrefixCache::chain_of(const std::string& scope, std::span<const TokenId> tokens) {
   uint64_t hash = mix(0x243F6A8885A308D3u, scope.size());
@@ -42,6 +49,17 @@ int PrefixCache::shared(const Entry& entry, const std::string& scope, std::span<
 
 std::optional<PrefixCache::Hit> PrefixCache::find(const std::string& scope, std::span<const TokenId> tokens,
                                                   int most) {
+  expire();
+  auto hit = look_up(scope, tokens, most);
+  static const bool told = is_one("MLXCEL_APC_TRACE");
+  if (told)
+    log::info("engine", "prompt cache: {} tokens looked up among {} entries: {}", tokens.size(), entries_.size(),
+              hit ? fmt::format("{} are kept", hit->tokens) : "a miss");
+  return hit;
+}
+
+std::optional<PrefixCache::Hit> PrefixCache::look_up(const std::string& scope,
+                                                     std::span<const TokenId> tokens, int most) {
   const auto chain = chain_of(scope, tokens);
   int longest = 0;  // of any entry, for the log
   for (size_t page = chain.size(); page-- > 0;) {
@@ -51,10 +69,11 @@ std::optional<PrefixCache::Hit> PrefixCache::find(const std::string& scope, std:
     for (size_t looks = 0; at != end && looks < kMostLooks; ++at, ++looks) {
       const int common = shared(*at->second, scope, tokens);
       longest = std::max(longest, common);
+      if (bounds_.whole_only && std::min(common, most) < at->second->row->length()) continue;
       const int usable = at->second->row->usable(std::min(common, most));
       if (usable > best) best = usable, found = at->second;
     }
-    if (best < kPageTokens) continue;
+    if (best < bounds_.least) continue;
     touch(found);
     return Hit{found->row->fork(best), best};
   }
@@ -75,12 +94,13 @@ bool PrefixCache::settle_with_others(const std::string& scope, std::span<const T
       if (page + 1 == chain.size() || at->second->chain.size() == page + 1) others.push_back(at->second);
     for (const auto other : others) {
       const int common = shared(*other, scope, tokens);
-      if (common == length && other->row->usable(length) == length) {
+      const bool whole = bounds_.whole_only;  // an entry stands for itself alone then
+      if (common == length && (whole ? other->row->length() : other->row->usable(length)) == length) {
         touch(other);
         return true;
       }
       if (common < static_cast<int>(other->tokens.size())) continue;
-      if (row.usable(common) == common) {
+      if (!whole && row.usable(common) == common) {
         ++figures_.superseded;
         remove(other);
       } else {
@@ -92,7 +112,8 @@ bool PrefixCache::settle_with_others(const std::string& scope, std::span<const T
 }
 
 void PrefixCache::keep(const std::string& scope, std::span<const TokenId> tokens, RowState row) {
-  if (row.length() < kPageTokens) {
+  expire();
+  if (row.length() < bounds_.least) {
     ++figures_.too_short;
     return;
   }
@@ -101,13 +122,15 @@ void PrefixCache::keep(const std::string& scope, std::span<const TokenId> tokens
   auto chain = chain_of(scope, tokens);
   if (settle_with_others(scope, tokens, chain, *kept)) return;
   recurrent_bytes_ += kept->recurrent_bytes();
-  entries_.push_front({scope, {tokens.begin(), tokens.end()}, std::move(chain), std::move(kept)});
+  entries_.push_front(
+      {scope, {tokens.begin(), tokens.end()}, std::move(chain), std::move(kept), Clock::now()});
   for (const uint64_t hash : entries_.front().chain) by_page_.emplace(hash, entries_.begin());
-  while (bytes() > budget_ && entries_.size() > 1 && let_go()) ++figures_.over_budget;
-  if (bytes() <= budget_) return;
+  while (over_bounds() && entries_.size() > 1 && let_go()) ++figures_.over_budget;
+  if (!over_bounds()) return;
   if (!too_large_told_)
-    log::warn("engine", "prompt cache: an entry of {} is over the {} it may hold", format_bytes(bytes()),
-              format_bytes(budget_));
+    log::warn("engine", "prompt cache: an entry of {}, {} of it states, is over the {} and {} there may be",
+              format_bytes(bytes()), format_bytes(recurrent_bytes_), format_bytes(capacity()),
+              format_bytes(recurrent_capacity()));
   too_large_told_ = true;
   ++figures_.too_large;
   remove(entries_.begin());
@@ -146,12 +169,33 @@ bool PrefixCache::let_go() {
       victim = at;
       break;
     }
-  if (evicted_) evicted_(victim->scope, victim->tokens);
-  remove(victim);
+  let_go(victim);
   return true;
 }
 
+void PrefixCache::let_go(Entries::iterator victim) {
+  if (evicted_) evicted_(victim->scope, victim->tokens);
+  remove(victim);
+}
+
+bool PrefixCache::over_bounds() const {
+  return bytes() > bounds_.bytes || recurrent_bytes_ > bounds_.recurrent_bytes ||
+         entries_.size() > bounds_.entries;
+}
+
+// Entries stand in the order of their last use.
+void PrefixCache::expire() {
+  if (bounds_.ttl_s <= 0.0) return;
+  const TimePoint now = Clock::now();
+  while (!entries_.empty() && seconds_between(entries_.back().used, now) > bounds_.ttl_s) {
+    let_go(std::prev(entries_.end()));
+    ++figures_.expired;
+  }
+}
+
 void PrefixCache::clear() {
+  if (evicted_)
+    for (const Entry& entry : entries_) evicted_(entry.scope, entry.tokens);
   by_page_.clear();
   entries_.clear();
   recurrent_bytes_ = 0;

@@ -19,17 +19,35 @@ std::shared_ptr<const TokenBytes> Loop::token_bytes() {
   return token_bytes_;
 }
 
+std::shared_ptr<const TokenBiases> Loop::biases_of(const LanguageBias& bias) const {
+  if (bias.languages.empty()) return nullptr;
+  if (tokenizer_ == nullptr)
+    fail_param("lang-bias", "lang-bias: this model has no tokenizer to tell languages by");
+  TokenBytes bytes(static_cast<size_t>(info_.vocab_size));  // marks belong to no language
+  for (TokenId id = 0; id < info_.vocab_size; ++id)
+    if (!tokenizer_->is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer_->token_bytes(id);
+  return std::make_shared<const TokenBiases>(token_biases(bias, bytes));
+}
+
 std::shared_ptr<const TokenBiases> Loop::language_bias() {
-  if (options_.language_bias.languages.empty()) return nullptr;
-  std::call_once(language_bias_once_, [&] {
-    if (tokenizer_ == nullptr)
-      fail_param("lang-bias", "lang-bias: this model has no tokenizer to tell languages by");
-    TokenBytes bytes(static_cast<size_t>(info_.vocab_size));  // marks belong to no language
-    for (TokenId id = 0; id < info_.vocab_size; ++id)
-      if (!tokenizer_->is_special(id)) bytes[static_cast<size_t>(id)] = tokenizer_->token_bytes(id);
-    language_bias_ = std::make_shared<const TokenBiases>(token_biases(options_.language_bias, bytes));
-  });
-  return language_bias_;
+  const std::lock_guard lock(language_mutex_);
+  if (!language_bias_) language_bias_ = biases_of(options_.language_bias);
+  return *language_bias_;
+}
+
+void Loop::set_language_bias(const LanguageBias& bias) {
+  check(bias);
+  auto biases = biases_of(bias);
+  const std::lock_guard lock(language_mutex_);
+  language_bias_ = std::move(biases);
+}
+
+void Loop::set_step_token_budget(int tokens) {
+  if (tokens != 0 && tokens < options_.parallel)
+    fail_param("step-token-budget",
+               "step-token-budget: expected at least one token for each of {} sequences, found {}",
+               options_.parallel, tokens);
+  pace_.fix(tokens);
 }
 
 void Loop::check_prompt(const Request& request) const {

@@ -51,7 +51,8 @@ struct Sequence {
   DraftWidth width;
   DraftPlaces draft_places;
   int drafted = 0, accepted = 0, draft_rounds = 0;
-  uint64_t steps = 0;  // evaluations that succeeded
+  uint64_t steps = 0;    // evaluations that succeeded
+  uint64_t planned = 0;  // the step it was last in, where not all rows fit into one
   TimePoint submitted, admitted, first_token, last_token;
   bool was_admitted = false;
   bool done = false;  // its last event is out; the loop drops it
@@ -92,6 +93,7 @@ struct Piece {
   int count = 0;
   Wants wants = Wants::none;
   std::vector<TokenId> draft = {};               // the last tokens of `count`: guesses to be verified
+  std::vector<Proposal> drawn = {};              // their odds, where they were drawn
   std::optional<RecurrentSnapshot> before = {};  // where recurrent state goes back to
 };
 

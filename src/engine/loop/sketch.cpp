@@ -45,8 +45,7 @@ Diffusion tuned(Diffusion d, const Checkpoint& checkpoint) {
            value);
     to = value;
   };
-  if (!checkpoint.config.has("denoising_steps"))
-    d.steps = own.integer("max_denoising_steps", 1, 4096, d.steps);
+  d.steps = own.integer("max_denoising_steps", 1, 4096, d.steps);
   if (d.sampler == Diffusion::Sampler::entropy_bound)
     real(own.child("sampler_config"), "entropy_bound", 1e-6f, 1e6f, d.entropy);
   real(own, "t_max", 1e-3f, 100.0f, d.hottest);

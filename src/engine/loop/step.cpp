@@ -16,12 +16,46 @@ namespace {
 
 constexpr size_t kScoreBytes = size_t{64} << 20;  // logits of one step's prompt log-probabilities
 
-Draw drawn(Sequence& s, std::span<const float> logits) {
-  const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
-  return s.sampler->sample(logits, s.tokens, s.place(), mask);
+/// Whether `bytes` are no whole characters.
+bool is_fragment(const std::string& bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const auto lead = static_cast<unsigned char>(bytes[at]);
+    const size_t length = lead < 0x80 ? 1 : lead < 0xC0 ? 0 : lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    if (length == 0 || at + length > bytes.size()) return true;
+    at += length;
+  }
+  return false;
 }
 
 }  // namespace
+
+Draw Loop::drawn(Sequence& s, std::span<const float> logits, const Proposal* drafted) {
+  const TokenMask mask = s.gate ? s.gate->mask() : TokenMask();
+  Draw draw = s.sampler->sample(logits, s.tokens, s.place(), mask, drafted);
+  const auto& biases = s.request.sampling.language_bias;
+  if (!biases) return draw;
+  ++work_.language_biased;
+  if (!counts_language_) return draw;
+  const auto best = static_cast<TokenId>(std::max_element(logits.begin(), logits.end()) - logits.begin());
+  const auto held = std::lower_bound(biases->begin(), biases->end(), best,
+                                     [](const auto& entry, TokenId id) { return entry.first < id; });
+  if (best == draw.token || held == biases->end() || held->first != best || held->second >= 0.0f) return draw;
+  ++work_.language_suppressed;
+  if (tokenizer_ != nullptr && is_fragment(tokenizer_->token_bytes(best))) ++work_.language_fragments;
+  return draw;
+}
+
+// Rows in the order of admission; where not all of them may decode in one step, those that waited longest
+// first.
+std::vector<Sequence*> Loop::row_order() const {
+  std::vector<Sequence*> rows;
+  rows.reserve(running_.size());
+  for (const auto& s : running_) rows.push_back(s.get());
+  if (options_.max_batch > 0 && rows.size() > static_cast<size_t>(options_.max_batch))
+    std::stable_sort(rows.begin(), rows.end(),
+                     [](const Sequence* a, const Sequence* b) { return a->planned < b->planned; });
+  return rows;
+}
 
 int Loop::max_scored_tokens() const {
   return static_cast<int>(
@@ -33,29 +67,43 @@ std::vector<Piece> Loop::plan() {
   pieces.reserve(running_.size());
   for (const auto& s : running_)
     if (static_cast<int>(s->tokens.size()) >= context_ && s->generated > 0) shift(*s);
+  const std::vector<Sequence*> rows = row_order();
+  ++planned_;
   int decoding = 0;
-  for (const auto& s : running_) {
-    if (!s->decoding()) continue;
-    pieces.push_back({s.get(), s->remaining(), Wants::last});
+  size_t places = options_.max_batch > 0 ? static_cast<size_t>(options_.max_batch) : rows.size();
+  for (Sequence* s : rows) {
+    if (!s->decoding() || places == 0) continue;
+    pieces.push_back({s, s->remaining(), Wants::last});
     decoding += pieces.back().count;
+    s->planned = planned_;
+    --places;
   }
   if (drafter_ && !pieces.empty())
     decoding += draft(pieces, std::min(pace_.budget(), allowance_.tokens()) - decoding);
 
   const int chunk = options_.prefill_chunk > 0 ? options_.prefill_chunk : std::numeric_limits<int>::max();
-  int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : chunk;
+  int left = decoding > 0 ? std::max(pace_.budget() - decoding, 1) : std::numeric_limits<int>::max();
   left = std::min(left, std::max(allowance_.tokens() - decoding, 1));
   if (decoding > 0 && ++steps_since_chunk_ < options_.prefill_interval) return pieces;
   int scorable = max_scored_tokens();
-  for (const auto& s : running_) {
+  int prompts = 0, shared = 0;  // prompts of this step, their tokens
+  for (Sequence* s : rows) {
     if (s->decoding()) continue;
     if (left <= 0) break;
     if (s->canvas) {
-      pieces.push_back(canvas_piece(*s, left));
+      if (places == 0) continue;
+      pieces.push_back(canvas_piece(*s, std::min(left, chunk)));
       left -= pieces.back().count;
+      s->planned = planned_;
+      --places;
       continue;
     }
     int count = std::min({s->remaining(), left, chunk});
+    if (prompts > 0) {
+      if (prompts == options_.max_prefill_rows) break;
+      if (options_.max_prefill_tokens > 0) count = std::min(count, options_.max_prefill_tokens - shared);
+      if (count <= 0) break;
+    }
     if (s->held() < s->boundary) count = std::min(count, s->boundary - s->held());
     Wants wants = Wants::none;
     if (s->wants_scores()) {
@@ -67,8 +115,10 @@ std::vector<Piece> Loop::plan() {
     } else if (count == s->remaining() && s->limit > 0) {
       wants = Wants::last;
     }
-    pieces.push_back({s.get(), count, wants});
+    pieces.push_back({s, count, wants});
     left -= count;
+    ++prompts;
+    shared += count;
     steps_since_chunk_ = 0;
   }
   return pieces;
@@ -89,6 +139,7 @@ void Loop::reserve(std::vector<Piece>& pieces) {
       if (!pieces[i].draft.empty() && !sequence.canvas) {
         pieces[i].count -= static_cast<int>(pieces[i].draft.size());
         pieces[i].draft.clear();
+        pieces[i].drawn.clear();
         pieces[i].before.reset();
         pieces[i].wants = Wants::last;
         continue;
@@ -273,7 +324,8 @@ void Loop::deliver(Sequence& s, const Piece& piece, const float* logits, int row
   work_.drafted += drafted;
   ++work_.draft_rounds;
   for (const float* row = last.data();; row += vocab) {
-    Draw draw = drawn(s, {row, vocab});
+    const Proposal* const odds = accepted < piece.drawn.size() ? &piece.drawn[accepted] : nullptr;
+    Draw draw = drawn(s, {row, vocab}, odds);
     const bool right = accepted < drafted && draw.token == piece.draft[accepted];
     if (accepted < drafted)
       for (DraftPlaces* places : {&s.draft_places, &work_.draft_places}) places->test(accepted, right);

@@ -57,6 +57,11 @@ class ResponseWriter final : public ReplyWriter {
 
   bool stopped(size_t) const override { return *stop_; }
 
+  void progress(size_t, const openai::PromptProgress& progress) override {
+    write(events_.in_progress(response_, progress));
+  }
+  void timed(size_t, const openai::TimingFigures& figures) override { so_far_ = figures; }
+
   void scores(size_t, std::vector<openai::TokenScore> scores) override {
     if (!request_.with_logprobs) return;
     pending_.insert(pending_.end(), std::make_move_iterator(scores.begin()),
@@ -68,14 +73,16 @@ class ResponseWriter final : public ReplyWriter {
     OutputItem& item = open(Kind::reasoning);
     item.text += text;
     if (request_.stream)
-      write(events_.piece("response.reasoning_text.delta", "delta", last(), item, text, true));
+      write(events_.piece("response.reasoning_text.delta", "delta", last(), item, text, true, nullptr,
+                          so_far()));
   }
 
   void content(size_t, const std::string& text) override {
     OutputItem& item = open(Kind::message);
     item.text += text;
     if (request_.stream)
-      write(events_.piece("response.output_text.delta", "delta", last(), item, text, true, &pending_));
+      write(
+          events_.piece("response.output_text.delta", "delta", last(), item, text, true, &pending_, so_far()));
     item.scores.insert(item.scores.end(), pending_.begin(), pending_.end());
     pending_.clear();
   }
@@ -126,14 +133,14 @@ class ResponseWriter final : public ReplyWriter {
     response_.warnings_json = print_warnings(warnings);
   }
 
-  void finish(const openai::Usage& usage, const openai::TimingFigures&) override {
+  void finish(const openai::Usage& usage, const openai::TimingFigures& totals) override {
     response_.usage = usage;
     response_.with_usage = true;
     response_.completed = service_.identity("").created;
     keep();
     if (request_.stream) {
       write(events_.whole(response_.status == "incomplete" ? "response.incomplete" : "response.completed",
-                          response_));
+                          response_, request_.timings_per_token ? &totals : nullptr));
       exchange_->close_stream();
       return;
     }
@@ -155,6 +162,7 @@ class ResponseWriter final : public ReplyWriter {
 
  private:
   size_t last() const { return response_.output.size() - 1; }
+  const openai::TimingFigures* so_far() const { return so_far_ ? &*so_far_ : nullptr; }
   void write(std::string bytes) { exchange_->write(std::move(bytes)); }
 
   OutputItem& open(Kind kind) {
@@ -203,6 +211,7 @@ class ResponseWriter final : public ReplyWriter {
   openai::ResponseObject response_;
   openai::ResponseEvents events_;
   std::vector<openai::TokenScore> pending_;
+  std::optional<openai::TimingFigures> so_far_;  // where the request asked for it
 };
 
 /// What was said before this input.
@@ -259,7 +268,10 @@ void respond(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   auto request = openai::parse_response(exchange->request().body, service.bounds(*engine), false);
   auto prepared = prepare(service, *engine, request, exchange->request().key_label);
   auto writer = std::make_unique<ResponseWriter>(exchange, service, request, std::move(prepared.turns));
-  start_chat(router, engine, exchange, request, std::move(prepared.prompt), std::move(writer));
+  ChatOptions options;
+  options.timed = request.timings_per_token && request.stream;
+  options.progress = request.sampling.return_progress && request.stream;
+  start_chat(router, engine, exchange, request, std::move(prepared.prompt), std::move(writer), options);
 }
 
 void count(const Router& router, const std::shared_ptr<Exchange>& exchange) {

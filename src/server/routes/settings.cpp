@@ -16,6 +16,11 @@ std::vector<Settings::Fixed> fixed(const Service& service) {
   if (const auto loaded = service.engine()) {
     out.push_back({"ctx_size", std::to_string(loaded->context()), engine});
     out.push_back({"kv_cache_mode", text(loaded->kv_label()), engine});
+    if (loaded->info().diffusion.block == 0)
+      for (const char* key : {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler",
+                              "diffusion_min_canvas_length", "diffusion_max_canvas_length",
+                              "diffusion_full_canvas"})
+        out.push_back({key, "null", "this model writes one token after another"});
   }
   return out;
 }
@@ -39,6 +44,7 @@ void add_setting_routes(Router& router) {
     router.add("PATCH", path, [&service](const auto& exchange) {
       check_enabled(service);
       auto outcome = service.settings().patch(exchange->request().body, fixed(service));
+      if (outcome.status == 200) service.tune_engines();
       HttpResponse out;
       out.status = outcome.status;
       out.body = std::move(outcome.json);
