@@ -1,13 +1,15 @@
 """Cases whose configs a GGUF file can say: the format, or llama.cpp's graph, fixes what other cases vary (patterns of
 windows, scales, limits). See tests/golden/gguf/reasons.json."""
 
+import re
+
 from configs import GEMMA3
 from configs_dense import COHERE2, GEMMA2, NAS, NEMOTRON, SMOLLM3
 from configs_encoders import GEMMA3 as GEMMA3_EMBEDDER
 from configs_hybrid import GEMMA3N, KIMI_LINEAR
 from configs_late import MISTRAL4, PHIMOE
-from configs_moe import DEEPSEEK_V2, DEEPSEEK_V3, GPT_OSS, YARN
-from configs_sparse import AFMOE, CASES as SPARSE, LAGUNA, LLAMA4, MINICPM3
+from configs_moe import BAILING, DEEPSEEK_V2, DEEPSEEK_V3, GPT_OSS, YARN
+from configs_sparse import AFMOE, CASES as SPARSE, K3, LAGUNA, LLAMA4, MINICPM3, kimi_k3_names
 
 EQUAL_YARN = {**YARN, "mscale": 0.9, "mscale_all_dim": 0.9}
 
@@ -19,7 +21,27 @@ def as_text(config):
     return {**config["text_config"], "model_type": "llama4_text"}
 
 
+def k3_names(saved, config):
+    """With the names of the mixes that the converter knows."""
+    return {re.sub(r"\.(norm|proj)_weight$", r"_\1.weight", name).replace(
+        "block_sparse_moe.e_score", "block_sparse_moe.gate.e_score"): one
+        for name, one in kimi_k3_names(saved, config).items()}
+
+
 CASES = {
+    "bailing_moe-first": {
+        "config": {**BAILING, "first_k_dense_replace": 0, "num_shared_experts": 2, "num_attention_heads": 6,
+                   "num_key_value_heads": 2},
+        "oracle": "mlx", "unstack": True, "rename": [(r"gate\.gate_proj", "gate")],
+        "mutants": [{"num_experts_per_tok": 2}, {"rope_theta": 100.0}],
+    },
+    "kimi_k3-joined": {
+        "config": {"architectures": ["KimiK3ForConditionalGeneration"], **K3,
+                   "text_config": {**K3["text_config"], "linear_attn_config":
+                                         {**K3["text_config"]["linear_attn_config"], "num_heads": 6}}},
+        "oracle": "mlx", "layout": k3_names,
+        "mutants": [{"text_config": {"attn_res_block_size": 3}}, {"text_config": {"num_experts_per_token": 2}}],
+    },
     "minimax_m3_vl-scales": {
         **M3, "config": {**M3["config"], "text_config": {**M3["config"]["text_config"], "swiglu_alpha": 1.702}},
         "mutants": [{"text_config": {"swiglu_alpha": 1.0}}, {"text_config": {"rope_theta": 100.0}}],

@@ -87,7 +87,12 @@ def adjusted(config):
     if kind == "kimi_vl":
         config["architectures"] = ["KimiVLForConditionalGeneration"]
     if kind == "kimi_k3":
+        config["text_config"] = {"moe_router_activation_func": "sigmoid", **config["text_config"]}
         config["architectures"] = ["KimiK3ForConditionalGeneration"]
+    if kind == "deepseek_vl_v2":  # text keys stand beside their block in what is published
+        config = {**config, **config["language_config"], "architectures": ["DeepseekOCRForCausalLM"]}
+    if kind == "deepseek_v4":
+        config.setdefault("norm_topk_prob", True)
     if kind == "xlm-roberta" and config["architectures"] == ["XLMRobertaForMaskedLM"]:
         config["architectures"] = ["XLMRobertaModel"]
     if kind == "mimo_v2_flash":
@@ -124,6 +129,19 @@ def raw_config(model, config):
         model.load_hparams = staticmethod(load)
 
 
+def plain_experts(model):
+    """In place of a converter's own way with experts, which wants them packed: stacked, as their values are."""
+    import gguf
+
+    for bid in range(model.block_count):
+        for part, key in (("w1", gguf.MODEL_TENSOR.FFN_GATE_EXP), ("w2", gguf.MODEL_TENSOR.FFN_DOWN_EXP),
+                          ("w3", gguf.MODEL_TENSOR.FFN_UP_EXP)):
+            names = [f"layers.{bid}.ffn.experts.{i}.{part}.weight" for i in range(model.hparams["n_routed_experts"])]
+            stacked = torch.stack([model.model_tensors.pop(name)() for name in names])
+            model.gguf_writer.add_tensor(model.format_tensor_name(key, bid), stacked.numpy())
+    return ()
+
+
 def convert(case, state, target):
     import conversion
     import gguf
@@ -151,9 +169,11 @@ def convert(case, state, target):
                     one.set_vocab = base.TextModel._set_vocab_none
             for one in (one for one in kind.__mro__ if one.__module__ != base.__name__):
                 for name, value in vars(one).items():  # what converters keep from one model to the next
-                    if isinstance(value, dict) and not name.startswith("__"):
+                    if isinstance(value, dict) and not name.startswith("__") and not name.isupper():
                         value.clear()
             kind.no_mtp = True
+            if config["model_type"] == "deepseek_v4":
+                kind.generate_extra_tensors = plain_experts
             kind(folder, gguf.LlamaFileType.ALL_F32, target, model_name=case["name"]).write()
     return gguf.GGUFReader(target)
 
@@ -281,7 +301,7 @@ def metadata(reader):
 
     kept = {}
     for key, field in reader.fields.items():
-        if key.startswith("GGUF.") or (key.startswith("general.") and key != "general.architecture"):
+        if key == "tokenizer.chat_template" or key.startswith("GGUF.") or (key.startswith("general.") and key != "general.architecture"):
             continue
         kinds = [gguf.GGUFValueType(kind).name.lower() for kind in field.types]
         kept[key] = [*kinds, spelled(field.contents())]

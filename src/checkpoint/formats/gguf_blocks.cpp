@@ -45,6 +45,8 @@ mx::Dtype dtype_of(GgmlType type) {
       return mx::bfloat16;
     case GgmlType::mxfp4:
       return mx::uint8;
+    case GgmlType::i32:
+      return mx::int32;
     default:
       return mx::float16;
   }

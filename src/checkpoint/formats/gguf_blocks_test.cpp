@@ -4,6 +4,7 @@
 #include <mlx/transforms.h>
 
 #include <cmath>
+#include <cstdint>
 #include <sstream>
 
 #include "checkpoint/formats/test_files.h"
@@ -88,6 +89,12 @@ TEST(GgufBlocks, DenseTypesAreViewed) {
   EXPECT_EQ(values_of(load_gguf_tensor(
                 only_tensor(folder.put("c", Gguf().tensor("w", 30, {2}, brains).bytes())), "w")),
             (std::vector<float>{1.5f, -2}));
+  const std::string numbers = raw(int32_t{7}) + raw(int32_t{-1});  // experts by token id
+  const Weight whole =
+      load_gguf_tensor(only_tensor(folder.put("d", Gguf().tensor("w", 26, {2}, numbers).bytes())), "w");
+  EXPECT_EQ(whole.data.dtype(), mx::int32);
+  EXPECT_EQ(whole.data.data<int32_t>()[0], 7);
+  EXPECT_EQ(whole.data.data<int32_t>()[1], -1);
 }
 
 TEST(GgufBlocks, RowsComeInTheOrderAskedFor) {

@@ -28,6 +28,7 @@ constexpr GgmlTypeRow kTypes[] = {
     {GgmlType::q3_k, "Q3_K", 256, 110}, {GgmlType::q4_k, "Q4_K", 256, 144},
     {GgmlType::q5_k, "Q5_K", 256, 176}, {GgmlType::q6_k, "Q6_K", 256, 210},
     {GgmlType::bf16, "BF16", 1, 2},     {GgmlType::mxfp4, "MXFP4", 32, 17},
+    {GgmlType::i32, "I32", 1, 4},
 };
 
 // What the format knows and we do not hold, for messages.
@@ -36,9 +37,9 @@ constexpr struct {
   const char* name;
 } kOtherTypes[] = {{4, "Q4_2"},    {5, "Q4_3"},     {9, "Q8_1"},   {15, "Q8_K"},   {16, "IQ2_XXS"},
                    {17, "IQ2_XS"}, {18, "IQ3_XXS"}, {19, "IQ1_S"}, {20, "IQ4_NL"}, {21, "IQ3_S"},
-                   {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {26, "I32"},
-                   {27, "I64"},    {28, "F64"},     {29, "IQ1_M"}, {34, "TQ1_0"},  {35, "TQ2_0"},
-                   {40, "NVFP4"},  {41, "Q1_0"}};
+                   {22, "IQ2_S"},  {23, "IQ4_XS"},  {24, "I8"},    {25, "I16"},    {27, "I64"},
+                   {28, "F64"},    {29, "IQ1_M"},   {34, "TQ1_0"}, {35, "TQ2_0"},  {40, "NVFP4"},
+                   {41, "Q1_0"}};
 
 /// A cursor that never passes the end.
 class Reader {

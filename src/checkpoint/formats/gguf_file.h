@@ -31,6 +31,7 @@ enum class GgmlType : uint32_t {
   q4_k = 12,
   q5_k = 13,
   q6_k = 14,
+  i32 = 26,
   bf16 = 30,
   mxfp4 = 39,
 };

@@ -316,8 +316,9 @@ std::span<const GgufArch* const> gguf_archs() {
                                      &gguf_gpt2(),  &gguf_bert(),  &gguf_mamba2(),   &gguf_rwkv7()};
     for (const auto family :
          {gguf_llamas, gguf_gemmas, gguf_gemma3s, gguf_llama_kin, gguf_layer_norm_kin, gguf_phis_and_glms,
-          gguf_experts, gguf_latent, gguf_scans, gguf_lfm2s, gguf_deltas, gguf_late_gemmas, gguf_encoders,
-          gguf_experts_otherwise, gguf_experts_apart, gguf_decoders_apart, gguf_windowed_experts})
+          gguf_experts, gguf_latent, gguf_pooled, gguf_scans, gguf_lfm2s, gguf_deltas, gguf_late_gemmas,
+          gguf_encoders, gguf_experts_otherwise, gguf_experts_apart, gguf_decoders_apart,
+          gguf_windowed_experts})
       for (const GgufArch& arch : family()) all.push_back(&arch);
     return all;
   }();

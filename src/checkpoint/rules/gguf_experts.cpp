@@ -1,5 +1,6 @@
-// Families with experts whose attention is Llama's kind: qwen2moe, deepseek, dots1, glm4moe, ernie4_5-moe,
-// exaone-moe, gpt-oss, bailingmoe2. Experts arrive stacked, under the names that parts ask for.
+// Families with experts whose attention is Llama's kind: qwen2moe, deepseek, deepseek2-ocr, dots1, glm4moe,
+// ernie4_5-moe, exaone-moe, gpt-oss, bailingmoe, bailingmoe2. Experts arrive stacked, under the names that
+// parts ask for.
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -120,6 +121,17 @@ std::span<const GgufName> bailing_names() {
   return names;
 }
 
+/// The first generation: q, k and v apart, rows of q and k stored for adjacent-pair rotation.
+std::span<const GgufName> old_bailing_names() {
+  static const auto names = with_expert_rows(
+      {{"token_embd.weight", "model.word_embeddings.weight"},
+       {"blk.#.attn_q.weight", "model.layers.#.attention.q_proj.weight", GgufChange::unpermute_q},
+       {"blk.#.attn_k.weight", "model.layers.#.attention.k_proj.weight", GgufChange::unpermute_k},
+       {"blk.#.attn_v.weight", "model.layers.#.attention.v_proj.weight"},
+       {"blk.#.attn_output.weight", "model.layers.#.attention.dense.weight"}});
+  return names;
+}
+
 void complete_grouped(const GgufFacts& facts, ConfigDraft& config) {
   leave_out_gguf_prediction(facts, config);
   complete_gguf_rope(facts, config);
@@ -148,6 +160,14 @@ void complete_qwen2moe(const GgufFacts& facts, ConfigDraft& config) {
 void complete_deepseek(const GgufFacts& facts, ConfigDraft& config) {
   complete_grouped(facts, config);
   config.set("norm_topk_prob", false);  // fixed in llama.cpp's graph
+}
+
+/// DeepSeek-OCR's text: no latent attention.
+void complete_ocr(const GgufFacts& facts, ConfigDraft& config) {
+  complete_grouped(facts, config);
+  config.set("use_mla", false);
+  config.set("topk_method", "greedy");
+  config.set("partial_rotary_factor", 1.0);  // the key holds the width of latent attention's, which is none
 }
 
 void complete_glm4moe(const GgufFacts& facts, ConfigDraft& config) {
@@ -187,7 +207,7 @@ void complete_gpt_oss(const GgufFacts& facts, ConfigDraft& config) {
   config.set("rope_scaling", scaling);
 }
 
-void complete_bailing(const GgufFacts& facts, ConfigDraft& config) {
+void complete_lings(const GgufFacts& facts, ConfigDraft& config, int64_t scores) {
   leave_out_gguf_prediction(facts, config);
   complete_gguf_rope(facts, config);
   complete_gguf_experts(facts, config);
@@ -200,7 +220,7 @@ void complete_bailing(const GgufFacts& facts, ConfigDraft& config) {
   config.set("moe_router_enable_expert_bias",
              facts.has_tensor(fmt::format("blk.{}.exp_probs_b.bias", dense)));
   config.set("score_function",
-             facts.integer("expert_gating_func", 1, 4).value_or(2) == 1 ? "softmax" : "sigmoid");
+             facts.integer("expert_gating_func", 1, 4).value_or(scores) == 1 ? "softmax" : "sigmoid");
   // The file's key holds the width of one shared expert or of all together: the tensor tells.
   const auto shared = facts.file.tensors.find(fmt::format("blk.{}.ffn_up_shexp.weight", dense));
   const auto count = config.contains("num_shared_experts") ? config.integer("num_shared_experts") : 0;
@@ -209,12 +229,16 @@ void complete_bailing(const GgufFacts& facts, ConfigDraft& config) {
     config.set("moe_shared_expert_intermediate_size", shared->second.shape[0] / count);
 }
 
+void complete_bailing(const GgufFacts& facts, ConfigDraft& config) { complete_lings(facts, config, 2); }
+void complete_old_bailing(const GgufFacts& facts, ConfigDraft& config) { complete_lings(facts, config, 1); }
+
 }  // namespace
 
 std::span<const GgufArch> gguf_experts() {
   static const GgufArch archs[] = {
       {"qwen2moe", "qwen2_moe", "Qwen2MoeForCausalLM", qwen2moe_keys(), qwen2moe_names(), complete_qwen2moe},
       {"deepseek", "deepseek", "DeepseekForCausalLM", grouped_keys(), permuted_names(), complete_deepseek},
+      {"deepseek2-ocr", "deepseek_v2", "DeepseekV2ForCausalLM", grouped_keys(), plain_names(), complete_ocr},
       {"dots1", "dots1", "Dots1ForCausalLM", grouped_keys(), plain_names(), complete_grouped},
       {"glm4moe", "glm4_moe", "Glm4MoeForCausalLM", grouped_keys(), plain_names(), complete_glm4moe},
       {"exaone-moe", "exaone_moe", "ExaoneMoeForCausalLM", grouped_keys(), plain_names(),
@@ -222,6 +246,8 @@ std::span<const GgufArch> gguf_experts() {
       {"ernie4_5-moe", "ernie4_5_moe", "Ernie4_5_MoeForCausalLM", ernie_keys(), ernie_names(),
        complete_ernie},
       {"gpt-oss", "gpt_oss", "GptOssForCausalLM", gpt_oss_keys(), gpt_oss_names(), complete_gpt_oss},
+      {"bailingmoe", "bailing_moe", "BailingMoeForCausalLM", bailing_keys(), old_bailing_names(),
+       complete_old_bailing},
       {"bailingmoe2", "bailing_moe", "BailingMoeV2ForCausalLM", bailing_keys(), bailing_names(),
        complete_bailing}};
   return archs;

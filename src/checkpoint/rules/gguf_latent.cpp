@@ -1,6 +1,10 @@
 // Latent attention. deepseek2: that of DeepSeek-V2 and V3, Kimi K2, GLM-4.7-Flash (sigmoid experts with a
-// correction) and Youtu (no experts); mistral4, whose queries grow with their position; kimi-linear, where
-// most layers are delta layers. Newer files hold kv_b as its two banks, which are what the parts ask for.
+// correction) and Youtu (no experts); mistral4, whose queries grow with their position; kimi-linear and
+// kimi-k3, where most layers are delta layers. Newer files hold kv_b as its two banks, which are what the
+// parts ask for.
+#include <array>
+#include <string_view>
+
 #include "base/error.h"
 #include "checkpoint/rules/gguf_tables.h"
 
@@ -105,6 +109,39 @@ std::span<const GgufName> kimi_names() {
                             {"blk.#.ssm_dt.bias", "model.layers.#.self_attn.dt_bias"},
                             {"blk.#.ssm_a", "model.layers.#.self_attn.A_log", GgufChange::log_negated}} +
       names();
+  return rows;
+}
+
+constexpr GgufKey kKimiK3Keys[] = {
+    {"context_length", "max_position_embeddings"},
+    {"attention.q_lora_rank", "q_lora_rank"},
+    {"expert_latent_length", "routed_expert_hidden_size"},
+    {"attn_res.block_size", "attn_res_block_size", Kind::integer, true},
+    {"activation.situ_beta", "activation_situ_beta", Kind::number, true},
+    {"activation.situ_linear_beta", "activation_situ_linear_beta", Kind::number},
+};
+
+std::span<const GgufKey> kimi_k3_keys() {
+  static const auto keys = std::vector<GgufKey>(std::begin(kKimiK3Keys), std::end(kKimiK3Keys)) +
+                           gguf_keys_without(kKimiKeys, std::array<std::string_view, 2>{
+                                                            "context_length", "attention.q_lora_rank"});
+  return keys;
+}
+
+/// The mixes of earlier blocks hold norm and projection as their product.
+std::span<const GgufName> kimi_k3_names() {
+  static const auto rows =
+      std::vector<GgufName>{
+          {"blk.#.ssm_g.weight", "model.layers.#.self_attn.g_proj.weight"},
+          {"blk.#.attn_gate.weight", "model.layers.#.self_attn.g_proj.weight"},
+          {"blk.#.attn_res_score.weight", "model.layers.#.self_attention_res_proj.weight", GgufChange::row},
+          {"blk.#.ffn_res_score.weight", "model.layers.#.mlp_res_proj.weight", GgufChange::row},
+          {"output_res_score.weight", "model.output_attn_res_proj.weight", GgufChange::row},
+          {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.e_score_correction_bias"},
+          {"blk.#.ffn_routed_down.weight", "model.layers.#.mlp.routed_expert_down_proj.weight"},
+          {"blk.#.ffn_routed_up.weight", "model.layers.#.mlp.routed_expert_up_proj.weight"},
+          {"blk.#.ffn_routed_norm.weight", "model.layers.#.mlp.routed_expert_norm.weight"}} +
+      kimi_names();
   return rows;
 }
 
@@ -260,18 +297,16 @@ void complete_mistral4(const GgufFacts& facts, ConfigDraft& config) {
   set_groups(facts, config, *experts, false);
 }
 
-void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
-  set_head_widths(facts, config);
-  complete_gguf_experts(facts, config);
-  config.set("hidden_act", "silu");
-  config.set("moe_renormalize", true);  // fixed in llama.cpp's graph
+/// The block of the delta layers, all but which layers they are.
+ConfigDraft kimi_deltas(const GgufFacts& facts, const ConfigDraft& config, const char* key,
+                        bool listed_full) {
   const auto layers = config.integer("num_hidden_layers");
   // Delta layers have no keys and values.
   const auto kept = facts.per_layer("attention.head_count_kv", layers, 1 << 16, 0);
-  std::vector<int64_t> full;
+  std::vector<int64_t> listed;
   int64_t heads = config.integer("num_attention_heads");
   for (int64_t i = 0; i < layers; ++i) {
-    if (kept[static_cast<size_t>(i)] > 0) full.push_back(i + 1);
+    if ((kept[static_cast<size_t>(i)] > 0) == listed_full) listed.push_back(i + 1);
     const auto beta = facts.file.tensors.find(fmt::format("blk.{}.ssm_beta.weight", i));
     if (beta != facts.file.tensors.end()) heads = beta->second.shape[0];
   }
@@ -284,8 +319,36 @@ void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
   delta.set("head_dim", *width);
   delta.set("short_conv_kernel_size", *taps);
   delta.set("num_heads", heads);
-  delta.set("full_attn_layers", full);
+  delta.set(key, listed);
+  return delta;
+}
+
+void complete_kimi(const GgufFacts& facts, ConfigDraft& config) {
+  set_head_widths(facts, config);
+  complete_gguf_experts(facts, config);
+  config.set("hidden_act", "silu");
+  config.set("moe_renormalize", true);  // fixed in llama.cpp's graph
+  config.set("linear_attn_config", kimi_deltas(facts, config, "full_attn_layers", true));
+}
+
+void complete_kimi_k3(const GgufFacts& facts, ConfigDraft& config) {
+  set_head_widths(facts, config);
+  complete_gguf_experts(facts, config);
+  config.set("hidden_act", "situ");
+  config.set("moe_renormalize", facts.flag("expert_weights_norm").value_or(false));
+  auto delta = kimi_deltas(facts, config, "kda_layers", false);
+  if (const auto lowest = facts.number("kda.gate_lower_bound")) delta.set("gate_lower_bound", *lowest);
+  bool whole = false, gated = false, normed = false;
+  for (int64_t i = 0; i < config.integer("num_hidden_layers"); ++i) {
+    whole = whole || facts.has_tensor(fmt::format("blk.{}.ssm_g.weight", i));
+    gated = gated || facts.has_tensor(fmt::format("blk.{}.attn_gate.weight", i));
+    normed = normed || facts.has_tensor(fmt::format("blk.{}.ffn_routed_norm.weight", i));
+  }
+  delta.set("use_full_rank_gate", whole);
   config.set("linear_attn_config", delta);
+  config.set("mla_use_nope", true);
+  config.set("mla_use_output_gate", gated);
+  config.set("latent_moe_use_norm", normed);
 }
 
 }  // namespace
@@ -297,7 +360,9 @@ std::span<const GgufArch> gguf_latent() {
       {"glm-dsa", "glm_moe_dsa", "GlmMoeDsaForCausalLM", kKeys, chosen_names(), complete_glm_chosen},
       {"minicpm3", "minicpm3", "MiniCPM3ForCausalLM", kKeys, minicpm3_names(), complete_minicpm3},
       {"mistral4", "mistral4", "Mistral4ForCausalLM", kKeys, mistral4_names(), complete_mistral4},
-      {"kimi-linear", "kimi_linear", "KimiLinearForCausalLM", kKimiKeys, kimi_names(), complete_kimi}};
+      {"kimi-linear", "kimi_linear", "KimiLinearForCausalLM", kKimiKeys, kimi_names(), complete_kimi},
+      {"kimi-k3", "kimi_k3", "KimiK3ForConditionalGeneration", kimi_k3_keys(), kimi_k3_names(),
+       complete_kimi_k3}};
   return archs;
 }
 

@@ -1,5 +1,5 @@
 // Families whose GGUF files look like Llama's: granite, smollm3, olmo, olmo2 (and olmo3), internlm2, minicpm,
-// seed_oss, ernie4_5, hunyuan-dense, exaone, exaone4, qwen2vl, qwen3vl.
+// seed_oss, ernie4_5, paddleocr, hunyuan-dense, hunyuan_vl, exaone, exaone4, qwen2vl, qwen3vl.
 #include <cmath>
 
 #include "base/error.h"
@@ -151,6 +151,17 @@ void complete_qwen_vl(const GgufFacts& facts, ConfigDraft& config) {
   config.set("use_sliding_window", false);
 }
 
+/// Its base is as published, with the alpha that stretches it beside it.
+void complete_hunyuan_vl(const GgufFacts& facts, ConfigDraft& config) {
+  complete_llama(facts, config);
+  const auto alpha = facts.number("rope.scaling.alpha");
+  if (!alpha || *alpha <= 0) return;
+  ConfigDraft scaling;
+  scaling.set("rope_type", "xdrope");
+  scaling.set("alpha", *alpha);
+  config.set("rope_scaling", scaling);
+}
+
 /// Ministral 3, or its elder kin where there is no temperature.
 void complete_mistral3(const GgufFacts& facts, ConfigDraft& config) {
   complete_llama(facts, config);
@@ -183,6 +194,10 @@ std::span<const GgufArch> gguf_llama_kin() {
       {"seed_oss", "seed_oss", "SeedOssForCausalLM", keys, seed_oss_names(), complete_seed_oss},
       {"ernie4_5", "ernie4_5", "Ernie4_5ForCausalLM", keys, llama_names(), complete_ernie},
       {"hunyuan-dense", "hunyuan_v1_dense", "HunYuanDenseV1ForCausalLM", keys, hunyuan_names(),
+       complete_llama},
+      {"hunyuan_vl", "hunyuan_vl", "HunYuanVLForConditionalGeneration", keys, hunyuan_names(),
+       complete_hunyuan_vl},
+      {"paddleocr", "paddleocr_vl", "PaddleOCRVLForConditionalGeneration", keys, llama_names(),
        complete_llama},
       {"mistral3", "ministral3", "Ministral3ForCausalLM", keys, permuted_names(), complete_mistral3},
       {"exaone", "exaone", "ExaoneForCausalLM", sizes, exaone_names(), complete_exaone},

@@ -177,8 +177,11 @@ Decoder build(const Config& outer, const Weights& w) {
   const auto blocks = std::make_shared<std::vector<array>>();
   const auto mix = [&](const Weights& scope, const std::string& name) -> std::optional<ResidualMix> {
     if (run == 0) return std::nullopt;
-    return ResidualMix{scope.rms_norm(name + "_norm", d.hidden, eps),
-                       scope.linear(name + "_proj", 1, d.hidden, Bias::none)};
+    // GGUF files hold the product of both.
+    const bool joined = scope.has(name + "_proj.weight") && !scope.has(name + "_norm.weight");
+    return ResidualMix{
+        joined ? RmsNorm{.weight = std::nullopt, .eps = eps} : scope.rms_norm(name + "_norm", d.hidden, eps),
+        scope.linear(name + "_proj", 1, d.hidden, Bias::none)};
   };
   const auto mixer = [&](int i, const Weights& scope) {
     if (memories[static_cast<size_t>(i)]) return Mixer(KdaMixer(scope, delta(c, d.hidden, eps)));
