@@ -53,7 +53,8 @@ std::vector<Rule> weights(const Config& whole, const Source& source) {
   const int vocab = c.integer("vocab_size", 1, kMaxVocab);
   for (const char* name : {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight",
                            "language_model.model.embed_tokens.weight"})
-    if (const auto found = source.find(name); found && found->shape[0] == vocab + 8) {
+    if (const auto found = source.find(name);
+        found && !found->shape.empty() && found->shape[0] == vocab + 8) {
       rules.push_back(split("model.embed_tokens.weight",
                             {"model.embed_tokens.weight", "model.embed_images.weight"}, {vocab, 8}));
       rules.push_back(drop("model.embed_images.weight"));
@@ -68,7 +69,7 @@ Arch arch_mllama() {
           .reference = "transformers MllamaForConditionalGeneration",
           .build = build,
           .weights = weights,
-          .tiny = R"({"model_type": "mllama", "text_config": {"model_type": "mllama_text_model",
+          .tiny = R"({"model_type": "mllama", "text_config": {
               "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128, "num_hidden_layers": 4,
               "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "rope_theta": 10000.0,

@@ -63,7 +63,7 @@ Decoder build(const Config& whole, const Weights& w) {
   const auto norm = rms_norms(d.hidden, f.eps);
   const auto rope = rotations(c, d);
   const auto activation = activation_from(c, "hidden_act", "silu");
-  if (second || whole.has("vision_config"))
+  if (whole.has("vit_config") || whole.has("vision_config"))
     w.warn("the text side alone is served: the vision tower is left out, images are refused");
   const bool tied = whole.get("tie_word_embeddings", c.get("weight_tying", false));
   return standard_decoder(w, d, norm, {.tie = tie_if(tied)}, [&](int i, const Weights& layer) -> Block {
@@ -83,6 +83,7 @@ std::vector<Rule> weights(const Config& whole, const Source& source) {
   const Config c = text_config(whole);
   const auto d = Dims::from(c);
   const int q = d.heads * d.head_dim, kv = d.kv_heads * d.head_dim;
+  const int images = c.integer("additional_vocab_size", 0, kMaxVocab, 128);
   auto rules =
       std::vector<Rule>{drop("model.vision_backbone.*"),
                         drop("vision_backbone.*"),
@@ -109,10 +110,10 @@ std::vector<Rule> weights(const Config& whole, const Source& source) {
   }
   rules = rules + text_side_rules();
   for (const char* name : {"model.embed_tokens.weight", "model.language_model.embed_tokens.weight"})
-    if (const auto found = source.find(name); found && found->shape[0] > d.vocab) {
+    if (const auto found = source.find(name);
+        found && images > 0 && !found->shape.empty() && found->shape[0] == d.vocab + images) {
       rules.push_back(split("model.embed_tokens.weight",
-                            {"model.embed_tokens.weight", "model.embed_images.weight"},
-                            {d.vocab, found->shape[0] - d.vocab}));
+                            {"model.embed_tokens.weight", "model.embed_images.weight"}, {d.vocab, images}));
       rules.push_back(drop("model.embed_images.weight"));
     }
   return rules;
@@ -126,7 +127,7 @@ Arch arch_molmo() {
           .build = build,
           .weights = weights,
           .tiny = R"({"model_type": "molmo2", "tie_word_embeddings": false, "text_config": {
-              "model_type": "molmo2_text", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
+              "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "head_dim": 32,
               "hidden_act": "silu", "max_position_embeddings": 512, "layer_norm_eps": 1e-6,
               "rope_theta": 10000.0, "rope_scaling": {"rope_type": "linear", "factor": 4.0},
