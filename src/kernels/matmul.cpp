@@ -15,12 +15,14 @@ namespace {
 constexpr size_t kOwnPanel = 4096;
 // Rows quantised at a time: bounds the panel's memory (1024 rows of 16384 columns are 37 MB).
 constexpr int kMostRows = 1024;
-// Up to so many tiles it is as fast to unpack the codes again for each as to spread them once.
-constexpr size_t kDirectTiles = 3;
 // A task's activation panel should stay in the second-level cache beside the weights.
 constexpr size_t kPanelBytes = size_t{224} << 10;
 // Up to so many tiles a block's weights are waited for, if nobody asks for them early.
 constexpr size_t kStreamedTiles = 12;
+// What a worker asks for before its first product: as much as the products ask for ahead.
+constexpr size_t kFirstBytes = 3328;
+// What it asks for at most while it waits: a part of its second-level cache.
+constexpr size_t kIdleBytes = size_t{32} << 10;
 // A task's spread weights should stay in the first-level cache.
 constexpr size_t kScratchBytes = size_t{20} << 10;
 
@@ -28,13 +30,32 @@ struct Tile {
   int first, count;
 };
 
-/// Tiles [tile0, tile1) of a job against every block of a segment.
+/// Tiles [tile0, tile1) of a job against every block of a segment. Its blocks are dealt to `parts` workers in
+/// contiguous runs; a task is one block of each stream that goes through a run.
 struct Unit {
   const Segment* segment;
   int expert;
   int tile0, tile1;
-  int task0;  // number of its first block among all tasks
+  int task0;  // number of its first task among all
+  bool straight;
+  int parts, tasks;  // tasks of a part
+  int end() const { return task0 + parts * tasks; }
 };
+
+/// The blocks of a task, by number.
+struct Group {
+  int block[kMostStreams];
+  int count;
+};
+Group group_of(const Unit& unit, int task) {
+  if (!unit.straight) return {{task}, 1};
+  const auto [begin, end] = share(unit.segment->blocks, task / unit.tasks, unit.parts);
+  const int each = (end - begin + kMostStreams - 1) / kMostStreams;
+  Group group{};
+  for (int block = begin + task % unit.tasks; block < end && task % unit.tasks < each; block += each)
+    group.block[group.count++] = block;
+  return group;
+}
 
 enum PanelKind { kPairPanel, kBytePanel, kPlanePanel, kFloatPanel, kPanelKinds };
 
@@ -85,12 +106,13 @@ class Products::Plan final : public PhaseWork {
     std::fill(std::begin(uses_), std::end(uses_), false);
     std::fill(std::begin(panel_), std::end(panel_), nullptr);
     first_row_ = jobs.front().first;
+    const int width = WorkerPool::shared().width();
     for (const Job& job : jobs) most_rows_ = std::max(most_rows_, job.count);
     for (const Segment& segment : w_->segments)
       uses_[panel_of(segment, *w_, p_.precision, most_rows_)] = true;
     for (const Job& job : jobs) {
       const int tile0 = static_cast<int>(tiles_.size());
-      const bool direct = job.count <= static_cast<int>(kDirectTiles) * bodies_->most_direct;
+      const bool direct = job.count <= bodies_->most_direct;
       const int widest = direct ? bodies_->most_direct : bodies_->most_tokens;
       const int count = (job.count + widest - 1) / widest;
       for (int i = 0; i < count; ++i) {
@@ -103,12 +125,24 @@ class Products::Plan final : public PhaseWork {
           8, static_cast<int>(kPanelBytes / (row_bytes * static_cast<size_t>(bodies_->most_tokens))));
       for (int t = 0; t < count; t += slab)
         for (const Segment& segment : w_->segments) {
-          units_.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), tasks_});
-          tasks_ += segment.blocks;
+          const PanelKind kind = panel_of(segment, *w_, p_.precision, most_rows_);
+          const bool straight = kind == kFloatPanel ? segment.dense && job.count == 1 : direct;
+          units_.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), 0, straight,
+                            1, segment.blocks});
         }
     }
+    for (Unit& unit : units_) {
+      unit.task0 = tasks_;
+      if (unit.straight) {
+        unit.parts = units_.size() == 1 ? width : 1;
+        unit.tasks = ((unit.segment->blocks + unit.parts - 1) / unit.parts + kMostStreams - 1) / kMostStreams;
+      }
+      tasks_ = unit.end();
+    }
     own_panels_ = rows_ == 1 || static_cast<size_t>(rows_) * static_cast<size_t>(w_->columns) <= kOwnPanel;
-    by_tile_ = static_cast<int>(tiles_.size()) >= 4 * WorkerPool::shared().width();
+    by_tile_ = static_cast<int>(tiles_.size()) >= 4 * width;
+    // Some eight pieces a worker: nobody waits long for another's last one.
+    grain_ = std::max(1, std::min(32 / std::max(rows_, 4), tasks_ / (8 * width)));
   }
 
   /// Bytes of shared panel that each kind needs.
@@ -130,12 +164,10 @@ class Products::Plan final : public PhaseWork {
       else
         phases.push_back({this, kind, columns, std::max(1, columns / (2 * width))});
     }
-    // Some eight pieces a worker: nobody waits long for another's last one.
-    const int grain = std::min(32 / std::max(rows_, 4), tasks_ / (8 * width));
-    phases.push_back({this, kPanelKinds, tasks_, std::max(1, grain)});
+    phases.push_back({this, kPanelKinds, tasks_, grain_});
   }
 
-  void run(int part, int, int begin, int end) override {
+  void run(int part, int worker, int begin, int end) override {
     if (part < kPanelKinds) {
       const auto kind = static_cast<PanelKind>(part);
       if (by_tile_)
@@ -154,11 +186,27 @@ class Products::Plan final : public PhaseWork {
       const auto k = static_cast<PanelKind>(kind);
       panels.at[kind] = own[kind].get<uint8_t>(panel_row_bytes(k, w_->columns) * static_cast<size_t>(rows_));
       if (own_of == number_) continue;
+      fetch(part, worker, WorkerPool::shared().width(), 0);  // meanwhile
       for (int tile = 0; tile < static_cast<int>(tiles_.size()); ++tile)
         prepare(k, panels.at[kind], tile, 0, columns_units(k));
     }
     own_of = number_;
     tasks(panels, begin, end);
+  }
+
+  /// The blocks that the worker's share begins with, some lines of each stream at a time.
+  bool fetch(int, int worker, int width, int step) override {
+    constexpr size_t kEach = kFirstBytes / kMostStreams;
+    const size_t from = static_cast<size_t>(step) * kEach;
+    if (from >= kIdleBytes / kMostStreams) return false;
+    const auto [first, last] = share((tasks_ + grain_ - 1) / grain_, worker, width);
+    if (first == last) return false;
+    const Unit& unit = units_[unit_of(first * grain_)];
+    const Group group = group_of(unit, first * grain_ - unit.task0);
+    const Streams blocks = streams_of(unit, group);
+    for (size_t at = from; at < from + kEach; at += 64)
+      for (int b = 0; b < blocks.count; ++b) __builtin_prefetch(blocks.at[b] + at);
+    return true;
   }
 
  private:
@@ -221,31 +269,32 @@ class Products::Plan final : public PhaseWork {
 
   void tasks(const Panels& panels, int begin, int end) const {
     if (begin >= end) return;
-    size_t u =
-        static_cast<size_t>(std::upper_bound(units_.begin(), units_.end(), begin,
-                                             [](int task, const Unit& unit) { return task < unit.task0; }) -
-                            units_.begin()) -
-        1;
+    size_t u = unit_of(begin);
     for (int task = begin; task < end; ++u) {
       const Unit& unit = units_[u];
-      const int last = std::min(end, unit.task0 + unit.segment->blocks);
+      const int last = std::min(end, unit.end());
       blocks(panels, unit, task - unit.task0, last - unit.task0);
       task = last;
     }
+  }
+  size_t unit_of(int task) const {
+    const auto after = std::upper_bound(units_.begin(), units_.end(), task,
+                                        [](int t, const Unit& unit) { return t < unit.task0; });
+    return static_cast<size_t>(after - units_.begin()) - 1;
   }
 
   /// What the blocks of a unit work with, one after another.
   struct Work {
     const Segment& segment;
-    const uint8_t* packed;
+    Group group;
+    Streams from;  // the group's blocks
     PanelKind kind;
     size_t row_bytes;
     const uint8_t* panel;
     std::span<const Tile> tiles;
     int first;   // first row of the tiles
-    float* acc;  // [rows][block_rows]
+    float* acc;  // [rows][block_rows]; straight: of a tile, [stream][count][block_rows]
     Finish how;
-    int index;  // the block's number
 
     const uint8_t* x(const Tile& t) const { return panel + static_cast<size_t>(t.first) * row_bytes; }
     const float* floats(const Tile& t) const { return reinterpret_cast<const float*>(x(t)); }
@@ -256,41 +305,51 @@ class Products::Plan final : public PhaseWork {
 
   /// Fetches the lines that a tile's results will go to while the tile is computed.
   void fetch_output(const Work& w, const Tile& t) const {
-    const int column =
-        w.segment.column0 + w.index * (w.how.gated ? w.segment.block_rows / 2 : w.segment.block_rows);
-    for (int i = 0; i < t.count; ++i) {
-      const int row = first_row_ + t.first + i;
-      const ptrdiff_t at = (p_.targets ? p_.targets[row] : row) * w.how.stride + column;
-      __builtin_prefetch(w.how.out + at, 1);
-      if (w.how.residual) __builtin_prefetch(w.how.residual + at, 0);
+    for (int b = 0; b < w.group.count; ++b) {
+      const int column = w.segment.column0 +
+                         w.group.block[b] * (w.how.gated ? w.segment.block_rows / 2 : w.segment.block_rows);
+      for (int i = 0; i < t.count; ++i) {
+        const int row = first_row_ + t.first + i;
+        const ptrdiff_t at = (p_.targets ? p_.targets[row] : row) * w.how.stride + column;
+        __builtin_prefetch(w.how.out + at, 1);
+        if (w.how.residual) __builtin_prefetch(w.how.residual + at, 0);
+      }
     }
   }
   void finish(const Work& w, const Tile& t) const {
-    bodies_->finish(w.how, w.sums(t), w.segment.block_rows, w.index, first_row_ + t.first, t.count);
+    bodies_->finish(w.how, w.sums(t), w.segment.block_rows, w.group.block[0], first_row_ + t.first, t.count);
   }
 
-  /// Straight from the packed codes, tile by tile.
+  /// Straight from the packed codes (or one row of dense elements).
   void direct(const Work& w) const {
     for (const Tile& t : w.tiles) {
       fetch_output(w, t);
-      if (w.kind == kPlanePanel)
-        bodies_->direct_planes(w.segment.layout, w.packed, w.x(t), t.count, w.sums(t));
+      if (w.segment.dense)
+        bodies_->dense_one(w.segment.kind, w.from, w.floats(t), w_->columns, w.acc);
+      else if (w.kind == kPlanePanel)
+        bodies_->direct_planes(w.segment.layout, w.from, w.x(t), t.count, w.acc);
       else
-        bodies_->direct(w.segment.layout, w.packed, w.x(t), t.count, w.kind == kBytePanel, w.sums(t));
-      finish(w, t);
+        bodies_->direct(w.segment.layout, w.from, w.x(t), t.count, w.kind == kBytePanel, w.acc);
+      for (int b = 0; b < w.group.count; ++b)
+        bodies_->finish(w.how, w.acc + static_cast<ptrdiff_t>(b) * t.count * w.segment.block_rows,
+                        w.segment.block_rows, w.group.block[b], first_row_ + t.first, t.count);
     }
   }
 
-  /// Asks for a tile's share of the `count` chunks from `chunk` on, which may lie in the next block: they
-  /// come from memory while this tile is computed.
-  void fetch_next(const Work& w, int chunk, int count, const Tile& t) const {
+  /// A tile's share of the `count` chunks from `chunk` on, which may lie in the next block: they are asked
+  /// for while this tile is computed.
+  struct Lines {
+    const uint8_t* from = nullptr;
+    int count = 0;
+  };
+  Lines lines_of(const Work& w, int chunk, int count, const Tile& t) const {
     const auto tiles = static_cast<int>(w.tiles.size()), number = static_cast<int>(&t - w.tiles.data());
     const auto all = static_cast<size_t>(w_->columns / kChunk);
     const auto offset = [&](size_t chunks) { return w.segment.block_bytes * chunks / all; };
-    const uint8_t* const from = w.packed + offset(static_cast<size_t>(chunk));
     const int lines = static_cast<int>(offset(static_cast<size_t>(count)) / 64) + 1;
     const auto [begin, end] = share(lines, number, tiles);
-    for (int line = begin; line < end; ++line) __builtin_prefetch(from + static_cast<ptrdiff_t>(line) * 64);
+    return {w.from.at[0] + offset(static_cast<size_t>(chunk)) + static_cast<ptrdiff_t>(begin) * 64,
+            end - begin};
   }
 
   /// Codes spread once for all tiles, a stretch of K at a time.
@@ -308,14 +367,14 @@ class Products::Plan final : public PhaseWork {
     const size_t chunk_bytes = w.row_bytes / static_cast<size_t>(all);
     for (int chunk = 0; chunk < all; chunk += step) {
       const int n = std::min(step, all - chunk);
-      bodies_->spread(layout, w.packed, chunk, chunk + n, w.kind == kBytePanel, scratch);
+      bodies_->spread(layout, w.from.at[0], chunk, chunk + n, w.kind == kBytePanel, scratch);
       for (const Tile& t : w.tiles) {
         const bool last = chunk + n == all;
-        if (w.tiles.size() <= kStreamedTiles) fetch_next(w, chunk + n, n, t);
+        const Lines next = w.tiles.size() <= kStreamedTiles ? lines_of(w, chunk + n, n, t) : Lines{};
         if (last) fetch_output(w, t);
-        bodies_->tile(scratch,
-                      w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
-                      t.count, n, w.kind == kBytePanel, layout.kind == kE4m3, w.sums(t));
+        bodies_->tile(
+            scratch, w.x(t) + static_cast<size_t>(chunk) * chunk_bytes * static_cast<size_t>(t.count),
+            t.count, n, w.kind == kBytePanel, layout.kind == kE4m3, next.from, next.count, w.sums(t));
         if (last) finish(w, t);
       }
     }
@@ -332,9 +391,10 @@ class Products::Plan final : public PhaseWork {
     for (int column = 0; column < w_->columns; column += step) {
       const int n = std::min(step, w_->columns - column);
       const float* from = scratch;
-      const uint8_t* const at = w.packed + static_cast<size_t>(column) * height * (s.kind == kF32 ? 4 : 2);
+      const uint8_t* const at =
+          w.from.at[0] + static_cast<size_t>(column) * height * (s.kind == kF32 ? 4 : 2);
       if (!s.dense)
-        bodies_->expand(s.layout, w.packed, column / kChunk, (column + n) / kChunk, scratch);
+        bodies_->expand(s.layout, w.from.at[0], column / kChunk, (column + n) / kChunk, scratch);
       else if (s.kind == kF32)
         from = reinterpret_cast<const float*>(at);
       else
@@ -347,7 +407,7 @@ class Products::Plan final : public PhaseWork {
     }
   }
 
-  /// Blocks [begin, end) of a unit.
+  /// Tasks [begin, end) of a unit.
   void blocks(const Panels& panels, const Unit& unit, int begin, int end) const {
     static thread_local Scratch acc_buffer;
     const Segment& s = *unit.segment;
@@ -355,9 +415,11 @@ class Products::Plan final : public PhaseWork {
     const std::span<const Tile> tiles(tiles_.data() + unit.tile0,
                                       static_cast<size_t>(unit.tile1 - unit.tile0));
     const int first = tiles.front().first, rows = tiles.back().first + tiles.back().count - first;
-    const size_t acc_count = static_cast<size_t>(s.block_rows) * static_cast<size_t>(rows);
+    const size_t acc_count =
+        static_cast<size_t>(s.block_rows) * static_cast<size_t>(unit.straight ? rows * kMostStreams : rows);
     Work w{.segment = s,
-           .packed = s.block(unit.expert, begin),
+           .group = {},
+           .from = {},
            .kind = kind,
            .row_bytes = panel_row_bytes(kind, w_->columns),
            .panel = panels.at[kind],
@@ -373,25 +435,26 @@ class Products::Plan final : public PhaseWork {
                    .columns = s.rows,
                    .column0 = s.column0,
                    .activation = static_cast<int>(p_.activation),
-                   .gated = s.gated},
-           .index = begin};
-    const auto fits = [&](const Tile& t) { return t.count <= bodies_->most_direct; };
-    const bool straight =
-        kind != kFloatPanel && tiles.size() <= kDirectTiles && std::all_of(tiles.begin(), tiles.end(), fits);
-    for (; w.index < end; ++w.index, w.packed += s.block_bytes) {
-      if (straight) {
+                   .gated = s.gated}};
+    for (int task = begin; task < end; ++task) {
+      w.group = group_of(unit, task);
+      if (w.group.count == 0) continue;
+      w.from = streams_of(unit, w.group);
+      if (unit.straight) {
         direct(w);
-      } else if (s.dense && rows == 1) {
-        bodies_->dense_one(s.kind, w.packed, w.floats(tiles[0]), w_->columns, w.acc);
-        finish(w, tiles[0]);
-      } else {
-        std::memset(w.acc, 0, acc_count * sizeof(float));
-        if (kind == kFloatPanel)
-          floats(w);
-        else
-          spread(w);
+        continue;
       }
+      std::memset(w.acc, 0, acc_count * sizeof(float));
+      if (kind == kFloatPanel)
+        floats(w);
+      else
+        spread(w);
     }
+  }
+  static Streams streams_of(const Unit& unit, const Group& group) {
+    Streams from{{}, group.count};
+    for (int b = 0; b < group.count; ++b) from.at[b] = unit.segment->block(unit.expert, group.block[b]);
+    return from;
   }
 
   Product p_;
@@ -403,7 +466,7 @@ class Products::Plan final : public PhaseWork {
   bool uses_[kPanelKinds] = {};
   uint8_t* panel_[kPanelKinds] = {};
   bool own_panels_ = false, by_tile_ = false;
-  int first_row_ = 0, rows_ = 0, most_rows_ = 0, tasks_ = 0;
+  int first_row_ = 0, rows_ = 0, most_rows_ = 0, tasks_ = 0, grain_ = 1;
 };
 
 Products::Products() = default;

@@ -68,17 +68,22 @@ class Progress {
         done_.store(0, std::memory_order_relaxed);
         current_.store(p + 1, std::memory_order_release);
       } else {
-        await(p);
+        await(p, worker);
       }
     }
   }
 
  private:
-  void await(uint32_t phase) const {
+  void await(uint32_t phase, int worker) const {
     const auto over = [&] { return current_.load(std::memory_order_acquire) > phase; };
+    const Phase* const next = phase + 1 < phases_.size() ? &phases_[phase + 1] : nullptr;
+    bool more = next != nullptr;
     for (int i = 0; i < kPausesBeforeYield; ++i) {
       if (over()) return;
-      pause_cpu();
+      if (more)
+        more = next->work->fetch(next->part, worker, width_, i);
+      else
+        pause_cpu();
     }
     while (!over()) std::this_thread::yield();
   }

@@ -15,6 +15,10 @@ class PhaseWork {
   virtual ~PhaseWork() = default;
   /// Tasks [begin, end) of part `part`, on worker `worker`.
   virtual void run(int part, int worker, int begin, int end) = 0;
+  /// Asks memory for a little of what worker `worker` of `width` will read first of part `part`: called with
+  /// step 0, 1 and so on while the worker waits for the end of the phase before. False: there is no more to
+  /// ask.
+  virtual bool fetch(int /*part*/, int /*worker*/, int /*width*/, int /*step*/) { return false; }
 };
 
 struct Phase {

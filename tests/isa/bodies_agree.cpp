@@ -119,7 +119,8 @@ void products(const MatmulBodies& known, const MatmulBodies& body) {
                         {kCode8, 32, kF16, true}, {kCode5, 64, kBf16, true}};
   for (const Kind& k : kinds) {
     const int columns = 384, chunks = columns / kChunk;
-    const Block block = random_block({k.code, k.group, k.kind, columns, k.centred}, known.lanes, 7);
+    const CodeLayout layout{k.code, k.group, k.kind, columns, k.centred};
+    const Block block = random_block(layout, known.lanes, 7), second = random_block(layout, known.lanes, 17);
     const std::string name = "code " + std::to_string(k.code) + " group " + std::to_string(k.group);
     const auto x = normals(8 * 384, 8);
     const auto tokens = [&](const float** at, int count) {
@@ -160,29 +161,51 @@ void products(const MatmulBodies& known, const MatmulBodies& body) {
       body.quantize(at, count, 0, chunks, kLimit16, panel.data());
       const Floats wide = expected(count, static_cast<float>(kLimit16));
       std::vector<uint8_t> scratch(body.spread_size * static_cast<size_t>(chunks) + 64);
-      Floats direct(wide.size()), tiled(wide.size());
-      body.spread(block.layout, block.bytes.data(), 0, chunks, false, scratch.data());
-      body.tile(scratch.data(), panel.data(), count, chunks, false, k.kind == kE4m3, tiled.data());
+      const size_t size = wide.size();
+      Floats tiled(size), tiled2(size);
+      const auto tile = [&](const Block& from, bool bytes, Floats& to) {
+        std::fill(to.begin(), to.end(), 0.0f);
+        body.spread(from.layout, from.bytes.data(), 0, chunks, bytes, scratch.data());
+        body.tile(scratch.data(), panel.data(), count, chunks, bytes, k.kind == kE4m3, scratch.data(), 7,
+                  to.data());
+      };
+      // Two blocks by turns as so many streams.
+      const auto streams = [&](const std::string& what, const auto& product) {
+        for (int n = 1; n <= kMostStreams; ++n) {
+          Streams blocks{{}, n};
+          for (int b = 0; b < n; ++b) blocks.at[b] = (b % 2 ? second : block).bytes.data();
+          Floats direct(size * static_cast<size_t>(n));
+          product(blocks, direct.data());
+          for (size_t b = 0; b < static_cast<size_t>(n); ++b)
+            same_bits(name + what + ", stream " + std::to_string(b + 1) + " of " + std::to_string(n),
+                      b % 2 ? tiled2 : tiled,
+                      Floats(direct.begin() + static_cast<ptrdiff_t>(b * size),
+                             direct.begin() + static_cast<ptrdiff_t>((b + 1) * size)));
+        }
+      };
+      tile(block, false, tiled);
+      tile(second, false, tiled2);
       close(name + " in tiles of " + std::to_string(count), wide, tiled, 2e-4f);
       const bool few = count <= body.most_direct;
-      if (few) {
-        body.direct(block.layout, block.bytes.data(), panel.data(), count, false, direct.data());
-        same_bits(name + " direct", tiled, direct);
-      }
+      if (few)
+        streams(" direct", [&](const Streams& from, float* to) {
+          body.direct(layout, from, panel.data(), count, false, to);
+        });
       if (k.code == kCode4 && count <= body.most_planes) {
         body.quantize_planes(at, count, 0, chunks, panel.data());
-        body.direct_planes(block.layout, block.bytes.data(), panel.data(), count, direct.data());
-        same_bits(name + " by planes", tiled, direct);
+        streams(" by planes", [&](const Streams& from, float* to) {
+          body.direct_planes(layout, from, panel.data(), count, to);
+        });
       }
       if (!body.bytes_serve(k.code)) continue;
       body.quantize_bytes(at, count, 0, chunks, panel.data());
-      std::fill(tiled.begin(), tiled.end(), 0.0f);
-      body.spread(block.layout, block.bytes.data(), 0, chunks, true, scratch.data());
-      body.tile(scratch.data(), panel.data(), count, chunks, true, false, tiled.data());
+      tile(block, true, tiled);
+      tile(second, true, tiled2);
       close(name + " of bytes in tiles of " + std::to_string(count), expected(count, 127.0f), tiled, 2e-4f);
       if (!few) continue;
-      body.direct(block.layout, block.bytes.data(), panel.data(), count, true, direct.data());
-      same_bits(name + " of bytes, direct", tiled, direct);
+      streams(" of bytes, direct", [&](const Streams& from, float* to) {
+        body.direct(layout, from, panel.data(), count, true, to);
+      });
     }
   }
 }
@@ -204,10 +227,11 @@ void dense(const MatmulBodies& known, const MatmulBodies& body) {
       if (kind == kF16) std::memcpy(block.data() + i, &half, 2);
     }
     const auto x = normals(columns, 6);
-    Floats a(kDenseRows), b(kDenseRows);
-    known.dense_one(kind, block.data(), x.data(), columns, a.data());
-    body.dense_one(kind, block.data(), x.data(), columns, b.data());
-    close("dense, one token", a, b, 1e-5f);
+    Floats a(kDenseRows), b(3 * kDenseRows);
+    known.dense_one(kind, {{block.data()}, 1}, x.data(), columns, a.data());
+    body.dense_one(kind, {{block.data(), block.data(), block.data()}, 3}, x.data(), columns, b.data());
+    for (auto at = b.begin(); at < b.end(); at += kDenseRows)
+      close("dense, one token", a, Floats(at, at + kDenseRows), 1e-5f);
     Floats wide(static_cast<size_t>(columns * kDenseRows)), wide2(wide.size());
     known.widen(kind, block.data(), wide.size(), wide.data());
     body.widen(kind, block.data(), wide2.size(), wide2.data());

@@ -47,6 +47,13 @@ struct CodeLayout {
 /// Half the range of an integer code.
 constexpr int half_range(CodeKind code) { return 1 << (words_of(code) - 1); }
 
+/// Blocks of one matrix that are read side by side: memory gives more to a few long streams than to one.
+constexpr int kMostStreams = 4;
+struct Streams {
+  const uint8_t* at[kMostStreams];
+  int count;
+};
+
 /// What happens to a finished tile: out[row][column0 + r] = activation(acc + bias) + residual.
 struct Finish {
   float* out;
@@ -77,18 +84,18 @@ struct MatmulBodies {
   /// One tile's f32 panel [column][count].
   void (*transpose)(const float* const* x, int count, int first, int last, float* panel);
 
-  /// acc [count][2 * lanes] = block * panel; few tokens, straight from the packed block.
-  void (*direct)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
+  /// acc [stream][count][2 * lanes] = block * panel; few tokens, straight from the packed blocks.
+  void (*direct)(const CodeLayout& layout, const Streams& blocks, const uint8_t* panel, int count, bool bytes,
                  float* acc);
-  void (*direct_planes)(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+  void (*direct_planes)(const CodeLayout& layout, const Streams& blocks, const uint8_t* panel, int count,
                         float* acc);
   /// The block's chunks [first, last) (whole groups) spread to int16 (or bytes) with f32 scales, for `tile`.
   void (*spread)(const CodeLayout& layout, const uint8_t* block, int first, int last, bool bytes,
                  uint8_t* scratch);
   /// acc += scratch * panel over `chunks`, both from their first chunk. `halves`: each half of a chunk has
-  /// scales of its own.
+  /// scales of its own. Meanwhile memory is asked for `lines` lines from `next` on.
   void (*tile)(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, bool halves,
-               float* acc);
+               const uint8_t* next, int lines, float* acc);
   size_t spread_size;  // bytes of a chunk in `scratch`, at most
   /// Whether int8 panels serve these codes.
   bool (*bytes_serve)(CodeKind code);
@@ -96,8 +103,8 @@ struct MatmulBodies {
   /// The block's columns of chunks [first, last) as f32 [column][2 * lanes].
   void (*expand)(const CodeLayout& layout, const uint8_t* block, int first, int last, float* scratch);
 
-  /// acc [kDenseRows] = block * x, one token.
-  void (*dense_one)(ElementKind kind, const uint8_t* block, const float* x, int columns, float* acc);
+  /// acc [stream][kDenseRows] = block * x, one token.
+  void (*dense_one)(ElementKind kind, const Streams& blocks, const float* x, int columns, float* acc);
   /// `count` elements to f32.
   void (*widen)(ElementKind kind, const uint8_t* from, size_t count, float* to);
   /// acc [count][rows] += scratch [columns][rows] * panel [columns][count]; rows a multiple of 2 * lanes.

@@ -54,30 +54,30 @@ bool bytes_serve(CodeKind code) {
 }
 
 template <CodeKind kCode, bool kBytes, bool kHalves>
-void direct_count(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+void direct_count(const CodeLayout& layout, const Streams& blocks, const uint8_t* panel, int count,
                   float* acc) {
   by_count<kMostDirect>(count, [&]<int kTokens>() {
-    direct_tile<kCode, kTokens, kBytes, kHalves, Sums<kTokens, kBytes>>(layout, block, panel, acc);
+    direct_tile<kCode, kTokens, kBytes, kHalves, Sums<kTokens, kBytes>>(layout, blocks, panel, acc);
   });
 }
 
 /// kFloat8 has no integer products: it is expanded.
-void direct(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count, bool bytes,
+void direct(const CodeLayout& layout, const Streams& blocks, const uint8_t* panel, int count, bool bytes,
             float* acc) {
   by_code(layout.code, [&]<CodeKind kCode>() {
     if constexpr (bytes_serve_code<kCode>())
-      if (bytes) return direct_count<kCode, true, false>(layout, block, panel, count, acc);
+      if (bytes) return direct_count<kCode, true, false>(layout, blocks, panel, count, acc);
     if constexpr (kCode == kFloat4)
-      if (layout.kind == kE4m3) return direct_count<kCode, false, true>(layout, block, panel, count, acc);
-    if constexpr (kCode != kFloat8) direct_count<kCode, false, false>(layout, block, panel, count, acc);
+      if (layout.kind == kE4m3) return direct_count<kCode, false, true>(layout, blocks, panel, count, acc);
+    if constexpr (kCode != kFloat8) direct_count<kCode, false, false>(layout, blocks, panel, count, acc);
   });
 }
 
-void direct_planes(const CodeLayout& layout, const uint8_t* block, const uint8_t* panel, int count,
+void direct_planes(const CodeLayout& layout, const Streams& blocks, const uint8_t* panel, int count,
                    float* acc) {
   if constexpr (kMostPlanes > 0)
     by_count<kMostPlanes>(count, [&]<int kTokens>() {
-      direct_tile<kCode4, kTokens, true, false, PlaneSums<kTokens>>(layout, block, panel, acc);
+      direct_tile<kCode4, kTokens, true, false, PlaneSums<kTokens>>(layout, blocks, panel, acc);
     });
 }
 
@@ -97,17 +97,19 @@ void expand(const CodeLayout& layout, const uint8_t* block, int first, int last,
 }
 
 template <bool kBytes, bool kHalves>
-void tile_count(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, float* acc) {
-  by_count<kMostTokens>(
-      count, [&]<int kTokens>() { scratch_tile<kTokens, kBytes, kHalves>(scratch, panel, chunks, acc); });
+void tile_count(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, const uint8_t* next,
+                int lines, float* acc) {
+  by_count<kMostTokens>(count, [&]<int kTokens>() {
+    scratch_tile<kTokens, kBytes, kHalves>(scratch, panel, chunks, next, lines, acc);
+  });
 }
 
 void tile(const uint8_t* scratch, const uint8_t* panel, int count, int chunks, bool bytes, bool halves,
-          float* acc) {
+          const uint8_t* next, int lines, float* acc) {
   if constexpr (kBytesServe4)
-    if (bytes) return tile_count<true, false>(scratch, panel, count, chunks, acc);
-  if (halves) return tile_count<false, true>(scratch, panel, count, chunks, acc);
-  tile_count<false, false>(scratch, panel, count, chunks, acc);
+    if (bytes) return tile_count<true, false>(scratch, panel, count, chunks, next, lines, acc);
+  if (halves) return tile_count<false, true>(scratch, panel, count, chunks, next, lines, acc);
+  tile_count<false, false>(scratch, panel, count, chunks, next, lines, acc);
 }
 
 void dense_tile(const float* scratch, int rows, const float* panel, int count, int columns, float* acc) {

@@ -25,7 +25,9 @@ using mlxcel::kernels::kF16;
 using mlxcel::kernels::kF32;
 using mlxcel::kernels::kFloat4;
 using mlxcel::kernels::kFloat8;
+using mlxcel::kernels::kMostStreams;
 using mlxcel::kernels::MatmulBodies;
+using mlxcel::kernels::Streams;
 using mlxcel::kernels::words_of;
 
 constexpr int kPairs = kChunk / 2;

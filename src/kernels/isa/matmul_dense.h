@@ -6,29 +6,40 @@
 
 namespace {
 
+/// The streams' blocks by turns, a chunk of columns each.
 template <ElementKind kKind>
-void dense_row(const uint8_t* block, const float* x, int columns, float* acc) {
+void dense_row(const Streams& blocks, const float* x, int columns, float* acc) {
   constexpr int kVectors = kDenseRows / kLanes;
-  F sums[kVectors];
-  for (int v = 0; v < kVectors; ++v) sums[v] = zero();
-  for (int k = 0; k < columns; ++k) {
-    const F value = set1(x[k]);
-    fetch_ahead<kDenseRows * element_size<kKind>()>(block);
-    for (int v = 0; v < kVectors; ++v)
-      sums[v] = fma(load_element<kKind>(block + static_cast<size_t>(v * kLanes) * element_size<kKind>()),
-                    value, sums[v]);
-    block += kDenseRows * element_size<kKind>();
+  constexpr size_t kStep = kDenseRows * element_size<kKind>();
+  const Streams from = blocks;
+  const size_t ahead = kAhead / static_cast<size_t>(from.count);
+  memset(acc, 0, static_cast<size_t>(from.count) * kDenseRows * sizeof(float));
+  for (int first = 0; first < columns; first += kChunk) {
+    const int last = columns - first < kChunk ? columns : first + kChunk;
+    for (int b = 0; b < from.count; ++b) {
+      float* const to = acc + b * kDenseRows;
+      const uint8_t* at = from.at[b] + static_cast<size_t>(first) * kStep;
+      F sums[kVectors];
+      for (int v = 0; v < kVectors; ++v) sums[v] = load(to + v * kLanes);
+      for (int k = first; k < last; ++k, at += kStep) {
+        const F value = set1(x[k]);
+        fetch_ahead<kStep>(at, ahead);
+        for (int v = 0; v < kVectors; ++v)
+          sums[v] = fma(load_element<kKind>(at + static_cast<size_t>(v * kLanes) * element_size<kKind>()),
+                        value, sums[v]);
+      }
+      for (int v = 0; v < kVectors; ++v) store(to + v * kLanes, sums[v]);
+    }
   }
-  for (int v = 0; v < kVectors; ++v) store(acc + v * kLanes, sums[v]);
 }
 
-void dense_one(ElementKind kind, const uint8_t* block, const float* x, int columns, float* acc) {
+void dense_one(ElementKind kind, const Streams& blocks, const float* x, int columns, float* acc) {
   if (kind == kF32)
-    dense_row<kF32>(block, x, columns, acc);
+    dense_row<kF32>(blocks, x, columns, acc);
   else if (kind == kF16)
-    dense_row<kF16>(block, x, columns, acc);
+    dense_row<kF16>(blocks, x, columns, acc);
   else
-    dense_row<kBf16>(block, x, columns, acc);
+    dense_row<kBf16>(blocks, x, columns, acc);
 }
 
 template <ElementKind kKind>
@@ -68,7 +79,27 @@ __attribute__((noinline)) void dense_tokens(const float* scratch, int rows, cons
   }
 }
 
-void finish(const Finish& how, const float* acc, int rows, int block, int first_row, int count) {
+/// A whole block without biases, as most are.
+template <bool kGated, bool kActive, bool kResidual>
+void finish_whole(const Finish& how, const float* acc, int rows, int block, int first_row, int count) {
+  const int width = kGated ? rows / 2 : rows;
+  const ptrdiff_t column = how.column0 + block * width;
+  for (int t = 0; t < count; ++t, acc += rows) {
+    const ptrdiff_t row = how.rows ? how.rows[first_row + t] : first_row + t;
+    float* const out = how.out + row * how.stride + column;
+    const float* const residual = kResidual ? how.residual + row * how.stride + column : nullptr;
+    for (int r = 0; r < width; r += kLanes) {
+      F value = load(acc + r);
+      if constexpr (kActive) value = activated(value, how.activation);
+      if constexpr (kGated) value = mul(value, load(acc + width + r));
+      if constexpr (kResidual) value = add(value, load(residual + r));
+      store(out + r, value);
+    }
+  }
+}
+
+/// The same with biases, or where a block ends before its columns do.
+void finish_part(const Finish& how, const float* acc, int rows, int block, int first_row, int count) {
   const int width = how.gated ? rows / 2 : rows;  // output columns of a block
   const int column = block * width;
   const int valid = how.columns - column < width ? how.columns - column : width;
@@ -95,6 +126,22 @@ void finish(const Finish& how, const float* acc, int rows, int block, int first_
         store_part(out + r, value, n);
     }
   }
+}
+
+void finish(const Finish& how, const float* acc, int rows, int block, int first_row, int count) {
+  const int width = how.gated ? rows / 2 : rows;
+  const auto go = [&](auto body) { body(how, acc, rows, block, first_row, count); };
+  const bool active = how.activation != kNone, residual = how.residual != nullptr;
+  if (how.bias || how.up_bias || (block + 1) * width > how.columns)
+    go(finish_part);
+  else if (how.gated && active && !residual)
+    go(finish_whole<true, true, false>);
+  else if (how.gated)
+    go(finish_part);
+  else if (active)
+    go(residual ? finish_whole<false, true, true> : finish_whole<false, true, false>);
+  else
+    go(residual ? finish_whole<false, false, true> : finish_whole<false, false, false>);
 }
 
 }  // namespace

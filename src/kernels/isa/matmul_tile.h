@@ -12,13 +12,14 @@ MLXCEL_INLINE const uint8_t* token_word(const uint8_t* panel, int index, int cou
   return panel + 4 * (index * count + t);
 }
 
-/// Weights are asked for this far ahead of their use: the hardware's own prefetch lags behind a stream that
-/// has arithmetic between its loads (Zen 3, one thread: 12.7 -> 17.4 GB/s). Beyond the end it does nothing.
+/// Weights are asked for this far ahead of their use, all streams together: the hardware's own prefetch lags
+/// behind a stream that has arithmetic between its loads (Zen 3, one thread: 12.7 -> 17.4 GB/s). Beyond the
+/// end it does nothing.
 constexpr size_t kAhead = 3200;
 
 template <size_t kBytes>
-MLXCEL_INLINE void fetch_ahead(const uint8_t* at) {
-  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + kAhead + line);
+MLXCEL_INLINE void fetch_ahead(const uint8_t* at, size_t ahead = kAhead) {
+  for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + ahead + line);
 }
 
 /// Sums of a chunk: one (pairs) or four (quads) columns a step against kTokens activations.
@@ -83,49 +84,59 @@ MLXCEL_INLINE void add_chunk(const Sum& sums, const uint8_t* panel, int words, c
 template <bool kHalves>
 constexpr int kParts = kHalves ? 2 : 1;
 
+/// The streams' blocks chunk by chunk in turn: what is added to an output is the same for any number of them.
 template <CodeKind kCode, int kTokens, bool kBytes, bool kHalves, class Sum>
-__attribute__((noinline)) void direct_tile(const CodeLayout& layout, const uint8_t* block,
+__attribute__((noinline)) void direct_tile(const CodeLayout& layout, const Streams& blocks,
                                            const uint8_t* panel, float* out) {
   constexpr bool kQuadPanel = kBytes && __is_same(Sum, Sums<kTokens, true>);
-  constexpr size_t kWords = 2 * words_of(kCode) * kVector;
+  constexpr size_t kWords = 2 * words_of(kCode) * kVector, kSize = static_cast<size_t>(kTokens * 2 * kLanes);
   const int groups = layout.columns / layout.group, chunks = layout.group / kChunk;
   const CodeLayout own = layout;  // nobody else writes it
-  const size_t tail_size = tail_bytes(own);
-  alignas(64) float acc[kTokens * 2 * kLanes] = {};
-  for (int g = 0; g < groups; ++g) {
-    const uint8_t* const tail = block + static_cast<size_t>(chunks) * kWords;
-    alignas(64) float scales[kParts<kHalves>][4 * kLanes];
-    for (int h = 0; h < kParts<kHalves>; ++h) load_tail(own, tail, h, scale_factor<kCode>(), scales[h]);
-    for (int c = 0; c < chunks; ++c) {
-      fetch_ahead<kWords + 64>(block);
-      Sum sums;
-      sums.clear();
-      const auto step = [&](int index, I w0, I w1)
-                            __attribute__((always_inline)) { sums.step(panel, index, w0, w1); };
-      if constexpr (kBytes) {
-        each_quad<kCode>(block, step);
-      } else if constexpr (kHalves) {
-        each_pair<kCode, 0, kPairs / 2>(block, step);
-        add_chunk<kTokens>(sums, panel, kPairs, scales[0], acc);
+  const Streams from = blocks;
+  const size_t tail_size = tail_bytes(own), tail_at = static_cast<size_t>(chunks) * kWords;
+  const size_t ahead = kAhead / static_cast<size_t>(from.count);
+  alignas(64) float acc[kMostStreams][kSize];
+  alignas(64) float scales[kMostStreams][kParts<kHalves>][4 * kLanes];
+  memset(acc, 0, static_cast<size_t>(from.count) * sizeof acc[0]);
+  size_t at = 0;  // in each block
+  for (int g = 0; g < groups; ++g, at += tail_size) {
+    for (int b = 0; b < from.count; ++b)
+      for (int h = 0; h < kParts<kHalves>; ++h)
+        load_tail(own, from.at[b] + at + tail_at, h, scale_factor<kCode>(), scales[b][h]);
+    for (int c = 0; c < chunks; ++c, at += kWords) {
+      for (int b = 0; b < from.count; ++b) {
+        const uint8_t* const words = from.at[b] + at;
+        fetch_ahead<kWords + 64>(words, ahead);
+        Sum sums;
         sums.clear();
-        each_pair<kCode, kPairs / 2, kPairs>(block, step);
-      } else {
-        each_pair<kCode, 0, kPairs>(block, step);
+        const auto step = [&](int index, I w0, I w1)
+                              __attribute__((always_inline)) { sums.step(panel, index, w0, w1); };
+        if constexpr (kBytes) {
+          each_quad<kCode>(words, step);
+        } else if constexpr (kHalves) {
+          each_pair<kCode, 0, kPairs / 2>(words, step);
+          add_chunk<kTokens>(sums, panel, kPairs, scales[b][0], acc[b]);
+          sums.clear();
+          each_pair<kCode, kPairs / 2, kPairs>(words, step);
+        } else {
+          each_pair<kCode, 0, kPairs>(words, step);
+        }
+        add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales[b][kParts<kHalves> - 1], acc[b]);
       }
-      add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales[kParts<kHalves> - 1], acc);
-      block += kWords;
       panel += kTokens * panel_token<kQuadPanel>();
     }
-    block = tail + tail_size;
   }
-  memcpy(out, acc, sizeof acc);
+  memcpy(out, acc, static_cast<size_t>(from.count) * sizeof acc[0]);
 }
 
 template <int kTokens, bool kBytes, bool kHalves>
 __attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_t* panel, int chunks,
-                                            float* __restrict acc) {
+                                            const uint8_t* next, int lines, float* __restrict acc) {
   constexpr int kSteps = (kBytes ? kQuads : kPairs) / kParts<kHalves>;
+  const int each = (lines + chunks - 1) / chunks;
+  const uint8_t* const end = next + static_cast<ptrdiff_t>(lines) * 64;
   for (int c = 0; c < chunks; ++c) {
+    for (int l = 0; l < each && next < end; ++l, next += 64) __builtin_prefetch(next, 0, 2);
     for (int h = 0; h < kParts<kHalves>; ++h) {
       Sums<kTokens, kBytes> sums;
       const uint8_t* const x = panel + 4 * h * kSteps * kTokens;
