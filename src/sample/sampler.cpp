@@ -20,6 +20,8 @@ namespace {
 constexpr double kFilterSlack = 1e-6;
 constexpr uint32_t kRandomSeed = 0xFFFFFFFFu;  // the wire's word for "a fresh one"
 constexpr size_t kDrawBlock = 256;
+// Lanes of a position's random numbers: 0 draws, 1 is XTC's.
+constexpr uint32_t kProposeLane = 2, kAcceptLane = 3;
 
 uint32_t fresh_seed() {
   std::random_device device;
@@ -181,7 +183,7 @@ std::span<const float> Sampler::edited(std::span<const float> row, std::span<con
 }
 
 Draw Sampler::sample(std::span<const float> row, std::span<const int32_t> history, int64_t position,
-                     TokenMask mask) {
+                     TokenMask mask, const Proposal* drafted) {
   if (row.size() != static_cast<size_t>(vocab_size_))
     fail(ErrorKind::internal, "sampler: expected {} logits, found {}", vocab_size_, row.size());
   if (!mask.empty() && mask.size() * 32 < row.size())
@@ -200,7 +202,9 @@ Draw Sampler::sample(std::span<const float> row, std::span<const int32_t> histor
     if (!std::isfinite(best.value))
       fail(ErrorKind::internal, "sampler: bias, mask and penalties left {} as the highest logit", best.value);
   }
-  if (!fast_ && (!greedy() || has_edits_behind_filters() || params_.post_sampling_probs))
+  if (drafted && judges())
+    draw.token = judged(now, history, position, *drafted);
+  else if (!fast_ && (!greedy() || has_edits_behind_filters() || params_.post_sampling_probs))
     draw.token = draw_chain(now, history, position, draw);
   else
     draw.token = greedy() ? best.token : this->draw(now, best.value, position);
@@ -218,8 +222,96 @@ bool Sampler::has_edits_behind_filters() const {
                      [](Stage s) { return s == Stage::penalties || s == Stage::dry; });
 }
 
+bool Sampler::judges() const {
+  const bool learns =
+      params_.mirostat > 0 || std::find(rest_.begin(), rest_.end(), Stage::adaptive_p) != rest_.end();
+  return !greedy() && !learns && !params_.post_sampling_probs;
+}
+
+Proposal Sampler::propose(std::span<const float> logits, int64_t position) const {
+  const auto known = logits.first(std::min(logits.size(), static_cast<size_t>(vocab_size_)));
+  const float highest = *std::max_element(known.begin(), known.end());
+  Proposal out{.token = 0, .odds = std::vector<float>(static_cast<size_t>(vocab_size_), 0.0f)};
+  const double temperature = static_cast<double>(params_.temperature);
+  double total = 0.0;
+  for (size_t i = 0; i < known.size(); ++i) {
+    const double w = std::exp((static_cast<double>(known[i]) - static_cast<double>(highest)) / temperature);
+    if (!(w > 0.0)) continue;
+    total += w;
+    out.odds[i] = static_cast<float>(w);
+  }
+  if (!(total > 0.0)) return out;
+  const double aim = uniform(position, kProposeLane) * total;
+  double reached = 0.0;
+  bool found = false;
+  for (size_t i = 0; i < known.size(); ++i) {
+    reached += static_cast<double>(out.odds[i]);
+    if (!found && out.odds[i] > 0.0f) out.token = static_cast<int32_t>(i);
+    found = found || reached > aim;
+    out.odds[i] = static_cast<float>(static_cast<double>(out.odds[i]) / total);
+  }
+  return out;
+}
+
+// The drafted token with the chance p / q; else what p has beyond q decides. Together they are p.
+int32_t Sampler::judged(std::span<const float> row, std::span<const int32_t> history, int64_t position,
+                        const Proposal& drafted) {
+  if (drafted.odds.size() != row.size() || drafted.token < 0 || drafted.token >= vocab_size_)
+    fail(ErrorKind::internal, "sampler: {} odds of drafted token {} for {} logits", drafted.odds.size(),
+         drafted.token, row.size());
+  if (!candidates_) candidates_ = std::make_unique<Candidates>();
+  run_chain(row, history, position);
+  Candidates& c = *candidates_;
+  const std::vector<double>& p = c.probabilities();
+  const auto odds = [&](int32_t token) {
+    return static_cast<double>(drafted.odds[static_cast<size_t>(token)]);
+  };
+  double own = 0.0, beyond = 0.0;
+  for (size_t i = 0; i < c.size(); ++i) {
+    if (c[i].token == drafted.token) own = p[i];
+    beyond += std::max(p[i] - odds(c[i].token), 0.0);
+  }
+  if (uniform(position, kAcceptLane) * odds(drafted.token) < own) return drafted.token;
+  const double aim = uniform(position, 0) * beyond;
+  double reached = 0.0;
+  int32_t last = -1;
+  for (size_t i = 0; i < c.size(); ++i) {
+    const double more = p[i] - odds(c[i].token);
+    if (!(more > 0.0)) continue;
+    reached += more;
+    last = c[i].token;
+    if (reached > aim) break;
+  }
+  return last >= 0 ? last : drafted.token;  // p is q: only rounding refused it
+}
+
 int32_t Sampler::draw_chain(std::span<const float> row, std::span<const int32_t> history, int64_t position,
                             Draw& draw) {
+  const bool adaptive = run_chain(row, history, position);
+  Candidates& c = *candidates_;
+  const size_t at = adaptive ? draw_adaptive(uniform(position, 0)) : c.draw(uniform(position, 0));
+  const std::vector<double>& p = c.probabilities();
+  if (params_.mirostat > 0 && !greedy())
+    mu_ -= params_.mirostat_eta * (static_cast<float>(-std::log2(p[at])) - params_.mirostat_tau);
+  const int32_t token = c[at].token;
+  if (params_.post_sampling_probs && params_.logprobs >= 0) {
+    draw.logprob = static_cast<float>(std::log(p[at]));
+    std::vector<TokenLogprob> all;
+    for (size_t i = 0; i < c.size(); ++i)
+      if (p[i] > 0.0) all.push_back({c[i].token, static_cast<float>(std::log(p[i]))});
+    const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
+      return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
+    };
+    const auto wanted = std::min(all.size(), static_cast<size_t>(params_.logprobs));
+    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(wanted), all.end(), better);
+    all.resize(wanted);
+    draw.top = std::move(all);
+  }
+  return token;
+}
+
+// What the stages leave of the row is then in candidates_; whether adaptive-p is to draw from it.
+bool Sampler::run_chain(std::span<const float> row, std::span<const int32_t> history, int64_t position) {
   Candidates& c = *candidates_;
   c.start(row);
   const int min_keep = std::max(params_.min_keep, 1);
@@ -275,25 +367,7 @@ int32_t Sampler::draw_chain(std::span<const float> row, std::span<const int32_t>
     c.mirostat(mu_, vocab_size_);
   else if (params_.mirostat == 2)
     c.mirostat2(mu_);
-  const size_t at = adaptive ? draw_adaptive(uniform(position, 0)) : c.draw(uniform(position, 0));
-  const std::vector<double>& p = c.probabilities();
-  if (params_.mirostat > 0 && !greedy())
-    mu_ -= params_.mirostat_eta * (static_cast<float>(-std::log2(p[at])) - params_.mirostat_tau);
-  const int32_t token = c[at].token;
-  if (params_.post_sampling_probs && params_.logprobs >= 0) {
-    draw.logprob = static_cast<float>(std::log(p[at]));
-    std::vector<TokenLogprob> all;
-    for (size_t i = 0; i < c.size(); ++i)
-      if (p[i] > 0.0) all.push_back({c[i].token, static_cast<float>(std::log(p[i]))});
-    const auto better = [](const TokenLogprob& a, const TokenLogprob& b) {
-      return a.logprob > b.logprob || (a.logprob == b.logprob && a.token < b.token);
-    };
-    const auto wanted = std::min(all.size(), static_cast<size_t>(params_.logprobs));
-    std::partial_sort(all.begin(), all.begin() + static_cast<std::ptrdiff_t>(wanted), all.end(), better);
-    all.resize(wanted);
-    draw.top = std::move(all);
-  }
-  return token;
+  return adaptive;
 }
 
 // Favours tokens whose own probability is near a target that moves against what was drawn before (adaptive-p,

@@ -36,6 +36,12 @@ struct Draw {
 /// Bit t of word t / 32: token t may come next. Empty: any may.
 using TokenMask = std::span<const uint32_t>;
 
+/// A drafted token that was drawn, and from which odds [vocab].
+struct Proposal {
+  int32_t token = 0;
+  std::vector<float> odds;
+};
+
 class Sampler {
  public:
   /// `bytes` is needed where DRY has breakers.
@@ -49,8 +55,16 @@ class Sampler {
   /// token to be drawn in the sequence (the counter of the random draw). Throws internal when a logit is
   /// not finite: that row's evaluation went wrong. Call once for every token of the answer: mirostat and
   /// adaptive_p learn from what they draw.
+  /// `drafted`: where judges() holds, that token stands with the chance that makes every draw follow the
+  /// distribution it would follow without; any other token says that it does not stand. Leviathan et al.
+  /// 2023, "Fast Inference from Transformers via Speculative Decoding".
   Draw sample(std::span<const float> logits, std::span<const int32_t> history, int64_t position,
-              TokenMask mask = {});
+              TokenMask mask = {}, const Proposal* drafted = nullptr);
+  /// Whether drafted tokens may be judged by their odds: draws are random and learn nothing from one another.
+  bool judges() const;
+  /// A token drawn from a drafter's logits, of which those beyond the vocabulary are none, at this sampler's
+  /// temperature.
+  Proposal propose(std::span<const float> logits, int64_t position) const;
   uint32_t seed() const { return seed_; }
 
  private:
@@ -65,8 +79,11 @@ class Sampler {
   int32_t draw_ranked(float highest, double total, double uniform);
   int32_t draw_all(std::span<const float> logits, float highest, const logits::Cut& cut,
                    double uniform) const;
+  bool run_chain(std::span<const float> logits, std::span<const int32_t> history, int64_t position);
   int32_t draw_chain(std::span<const float> logits, std::span<const int32_t> history, int64_t position,
                      Draw& draw);
+  int32_t judged(std::span<const float> logits, std::span<const int32_t> history, int64_t position,
+                 const Proposal& drafted);
   size_t draw_adaptive(double uniform);
   double min_p_floor(float highest) const;
   double uniform(int64_t position, uint32_t lane) const;
@@ -79,7 +96,7 @@ class Sampler {
   std::vector<Stage> first_;  // penalties and DRY where they come before any filter
   std::vector<Stage> rest_;   // the stages after them that do something
   std::unique_ptr<Dry> dry_;
-  std::unique_ptr<Candidates> candidates_;  // general path only
+  std::unique_ptr<Candidates> candidates_;  // general path, and judged drafts
   float mu_ = 0.0f;                         // mirostat's running surprise
   double adaptive_sum_ = 0.0, adaptive_weight_ = 0.0;
   std::vector<float> scratch_;        // edited logits [vocab]
