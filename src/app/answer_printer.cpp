@@ -7,7 +7,7 @@
 namespace mlxcel::app {
 
 AnswerPrinter::AnswerPrinter(bool show_thoughts)
-    : show_thoughts_(show_thoughts), colours_(styled(stdout_is_terminal())) {}
+    : show_thoughts_(show_thoughts), terminal_(stdout_is_terminal()), colours_(styled(terminal_)) {}
 
 void AnswerPrinter::put(const std::string& text) {
   std::fwrite(text.data(), 1, text.size(), stdout);
@@ -23,7 +23,8 @@ void AnswerPrinter::print(const std::string& piece, bool thought) {
   // The answer begins on a line of its own.
   if (!thought && thought_shown_) put("\n");
   thought_shown_ = thought;
-  put(colours_ && !thought ? painter_.push(piece) : piece);
+  const std::string shown = terminal_ ? for_terminal(piece) : piece;
+  put(colours_ && !thought ? painter_.push(shown) : shown);
 }
 
 void AnswerPrinter::finish() {

@@ -1,5 +1,5 @@
-// An answer as it streams to stdout: Markdown coloured and thoughts dimmed on a terminal, the plain bytes
-// elsewhere. Owner: one per answer. Thread: any one.
+// An answer as it streams to stdout: on a terminal Markdown coloured, thoughts dimmed and control characters
+// shown as pictures; the plain bytes elsewhere. Owner: one per answer. Thread: any one.
 #pragma once
 
 #include <string>
@@ -18,7 +18,7 @@ class AnswerPrinter {
  private:
   void put(const std::string& text);
 
-  bool show_thoughts_, colours_;
+  bool show_thoughts_, terminal_, colours_;
   bool dim_ = false, thought_shown_ = false;
   MarkdownPainter painter_;
 };

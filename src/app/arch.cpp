@@ -89,13 +89,16 @@ int arch_command(int argc, char** argv) {
                nlohmann::ordered_json{{"mlxcel_version", MLXCEL_VERSION}, {"families", families}}.dump(2));
     return 0;
   }
+  size_t widest = 0;
+  for (const ArchEntry& entry : entries) widest = std::max(widest, entry.family.size());
   for (const char* kind : {"decoder", "encoder"}) {
     fmt::print("{}\n", std::string_view(kind) == "decoder" ? "Text" : "Embedding");
     for (const ArchEntry& entry : entries) {
       if (entry.kind != kind) continue;
-      fmt::print("  {:<14} model_type {:<36} {}\n", entry.family,
-                 fmt::format("{}", fmt::join(entry.model_types, ", ")),
-                 entry.gguf.empty() ? "" : fmt::format("GGUF {}", fmt::join(entry.gguf, ", ")));
+      const std::string types = fmt::format("{}", fmt::join(entry.model_types, ", "));
+      fmt::print(
+          "  {:<{}}  model_type {}\n", entry.family, widest,
+          entry.gguf.empty() ? types : fmt::format("{:<36} GGUF {}", types, fmt::join(entry.gguf, ", ")));
     }
   }
   return 0;

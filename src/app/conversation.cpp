@@ -4,9 +4,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstdio>
 #include <cstdlib>
 #include <nlohmann/json.hpp>
 
+#include "app/say.h"
 #include "app/terminal.h"
 #include "text/reply/reply_parser.h"
 
@@ -105,7 +107,7 @@ TextEnd Conversation::write(const Prompt& prepared, const OnPiece& on_piece) {
   request.route = "cli";
   request.grammar.grammar = options_.grammar;
   const bool ids = std::getenv("MLXCEL_PRINT_TOKEN_IDS") != nullptr;
-  if (ids) fmt::print(stderr, "prompt ids: {}\n", fmt::join(request.prompt, " "));
+  if (ids) say("prompt ids: {}\n", fmt::join(request.prompt, " "));
   std::vector<TokenId> generated;
   std::optional<Timings> before;
   while (true) {
@@ -130,7 +132,8 @@ TextEnd Conversation::write(const Prompt& prepared, const OnPiece& on_piece) {
           if (thinks || parser.in_thought()) thinking += static_cast<int>(delta.draws.size());
           cut = spent();
         },
-        [&] { return cut || Interrupt::take(); }, shown);
+        // Nobody reads what a stdout does not take.
+        [&] { return cut || Interrupt::take() || std::ferror(stdout) != 0; }, shown);
     if (!cut) {
       for (const Draw& draw : end.draws) generated.push_back(draw.token);
       take(parser.push(end.text));
@@ -154,7 +157,7 @@ TextEnd Conversation::write(const Prompt& prepared, const OnPiece& on_piece) {
     }
     if (cut) end.finish = "length";
     take(parser.finish(end.finish == "stop"));
-    if (ids) fmt::print(stderr, "generated ids: {}\n", fmt::join(generated, " "));
+    if (ids) say("generated ids: {}\n", fmt::join(generated, " "));
     return end;
   }
 }

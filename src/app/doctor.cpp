@@ -26,6 +26,14 @@ int Report::count(Finding::Status status) const {
                                         [&](const Finding& finding) { return finding.status == status; }));
 }
 
+std::string listed(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 4;
+  std::string out;
+  for (size_t i = 0; i < names.size() && i < kShown; ++i) out += (i ? ", " : "") + names[i];
+  if (names.size() > kShown) out += fmt::format(" and {} more", names.size() - kShown);
+  return out;
+}
+
 int doctor_command(int argc, char** argv) {
   ModelFlags model;
   bool deep = false, json = false, strict = false;

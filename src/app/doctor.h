@@ -45,6 +45,9 @@ class Report {
   std::vector<Finding> findings_;
 };
 
+/// "a, b, c, d and 7 more".
+std::string listed(const std::vector<std::string>& names);
+
 /// files, shards, index.
 void examine_files(const std::filesystem::path& path, Report& report);
 /// names, tied-head, bits, eos, rope, window, memory; with `deep` the values.

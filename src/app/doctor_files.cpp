@@ -21,13 +21,6 @@ namespace fs = std::filesystem;
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr size_t kMostIndex = size_t{64} << 20;
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < names.size() && i < 4; ++i) out += (i ? ", " : "") + names[i];
-  if (names.size() > 4) out += fmt::format(" and {} more", names.size() - 4);
-  return out;
-}
-
 bool is_shard(const std::string& name) {
   return name.ends_with(".safetensors") && !name.starts_with(".") && !name.starts_with("adapter");
 }

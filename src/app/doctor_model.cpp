@@ -18,13 +18,6 @@
 namespace mlxcel::app {
 namespace {
 
-std::string listed(const std::vector<std::string>& names) {
-  std::string out;
-  for (size_t i = 0; i < names.size() && i < 4; ++i) out += (i ? ", " : "") + names[i];
-  if (names.size() > 4) out += fmt::format(" and {} more", names.size() - 4);
-  return out;
-}
-
 /// The embedding's name, whatever prefix the checkpoint has.
 std::string embedding_name(const Source& source) {
   for (const std::string& name : source.names())
@@ -59,7 +52,7 @@ void examine_head(const Checkpoint& checkpoint, bool deep, Report& report) {
   const Weight a = checkpoint.source->load(head), b = checkpoint.source->load(embedding);
   const bool same = a.shape == b.shape && [&] {
     const array x = float_values(a), y = float_values(b);
-    return std::memcmp(bytes_of(x), bytes_of(y), x.nbytes()) == 0;
+    return std::memcmp(mlxcel::bytes_of(x), mlxcel::bytes_of(y), x.nbytes()) == 0;
   }();
   if (same)
     return report.ok("tied-head", "a copy of the embedding lies beside it; harmless, takes space", head);

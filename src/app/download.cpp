@@ -1,5 +1,6 @@
 // `download` and `rm`: what comes into the store and what leaves it.
 #include "hub/download.h"
+#include "app/say.h"
 
 #include <fmt/format.h>
 
@@ -63,7 +64,7 @@ int download_command(int argc, char** argv) {
     here.revision = flags.revision;
     here.file = flags.hf_file;
     if (const auto cached = cached_model(reference, here)) {
-      fmt::print(stderr, "already in the Hugging Face cache\n");
+      say("already in the Hugging Face cache\n");
       fmt::print("{}\n", cached->string());
       return 0;
     }
@@ -84,11 +85,11 @@ int download_command(int argc, char** argv) {
                             bars);
   }
   if (report.fetched_files == 0) {
-    fmt::print(stderr, "{} files, all here already\n", report.present_files);
+    say("{} files, all here already\n", report.present_files);
   } else {
-    fmt::print(stderr, "fetched {} file{}, {}{}\n", report.fetched_files,
-               report.fetched_files == 1 ? "" : "s", human_bytes(report.fetched_bytes),
-               report.present_files > 0 ? fmt::format("; {} were here", report.present_files) : "");
+    say("fetched {} file{}, {}{}\n", report.fetched_files, report.fetched_files == 1 ? "" : "s",
+        human_bytes(report.fetched_bytes),
+        report.present_files > 0 ? fmt::format("; {} were here", report.present_files) : "");
   }
   const bool one_file = report.files.size() == 1 && (!flags.hf_file.empty() || !reference.quant.empty());
   fmt::print("{}\n", (one_file ? folder / report.files.front() : folder).string());
@@ -111,11 +112,11 @@ int rm_command(int argc, char** argv) {
   if (!yes) {
     if (!stdin_is_terminal())
       throw UsageError(fmt::format("rm {}: not asked on a terminal; add --yes to delete", model));
-    fmt::print(stderr, "delete {} ({}) from {}? [y/N] ", model, human_bytes(bytes), root.string());
+    say("delete {} ({}) from {}? [y/N] ", model, human_bytes(bytes), root.string());
     std::string answer;
     std::getline(std::cin, answer);
     if (answer != "y" && answer != "Y" && answer != "yes") {
-      fmt::print(stderr, "nothing deleted\n");
+      say("nothing deleted\n");
       return 1;
     }
   }

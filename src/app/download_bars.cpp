@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <cstdio>
 
+#include "app/say.h"
 #include "app/terminal.h"
 
 namespace mlxcel::app {
@@ -51,7 +52,7 @@ DownloadBars::~DownloadBars() { clear(); }
 
 void DownloadBars::note(const std::string& text) {
   clear();
-  fmt::print(stderr, "{}\n", text);
+  say("{}\n", text);
   draw(true);
 }
 
@@ -65,9 +66,8 @@ void DownloadBars::plan(const std::vector<File>& files) {
     before_ += file.done;
     total += file.size;
   }
-  fmt::print(stderr, "fetching {} file{}, {}{}\n", files.size(), files.size() == 1 ? "" : "s",
-             human_bytes(total),
-             before_ > 0 ? fmt::format(", {} of them here from an earlier try", human_bytes(before_)) : "");
+  say("fetching {} file{}, {}{}\n", files.size(), files.size() == 1 ? "" : "s", human_bytes(total),
+      before_ > 0 ? fmt::format(", {} of them here from an earlier try", human_bytes(before_)) : "");
 }
 
 void DownloadBars::progress(std::size_t index, std::uint64_t done) {
@@ -83,9 +83,8 @@ void DownloadBars::finished(std::size_t index) {
 }
 
 void DownloadBars::clear() {
-  if (lines_ > 0) fmt::print(stderr, "\r\033[{}A\033[J", lines_);
+  if (lines_ > 0) say("\r\033[{}A\033[J", lines_);
   lines_ = 0;
-  std::fflush(stderr);
 }
 
 void DownloadBars::draw(bool always) {
@@ -114,8 +113,7 @@ void DownloadBars::draw(bool always) {
                width) +
       "\n";
   clear();
-  std::fputs(text.c_str(), stderr);
-  std::fflush(stderr);
+  say("{}", text);
   lines_ = lines + 1;
 }
 

@@ -3,8 +3,8 @@
 
 #include <algorithm>
 #include <cmath>
-#include <fstream>
 #include <nlohmann/json.hpp>
+#include <sstream>
 
 #include "app/commands.h"
 #include "app/flags/shared.h"
@@ -85,9 +85,11 @@ int embed_command(int argc, char** argv) {
   if (batch < 0) throw UsageError(fmt::format("--batch-size {}: expected 0 or more", batch));
   if (max_length < 0) throw UsageError(fmt::format("--max-length {}: expected 0 or more", max_length));
   if (!file.empty()) {
-    std::ifstream in(file);
-    if (!in) throw UsageError(fmt::format("--file {}: cannot be opened", file));
-    for (std::string line; std::getline(in, line);) texts.push_back(line);
+    std::istringstream in(text_file(file, "--file", size_t{64} << 20));
+    for (std::string line; std::getline(in, line);) {
+      if (line.ends_with('\r')) line.pop_back();
+      texts.push_back(line);
+    }
   }
   refuse_media("--image", images);
   if (texts.empty()) throw UsageError("embed: nothing to embed; give -p TEXT or -f FILE");

@@ -13,6 +13,7 @@
 #include "app/options.h"
 #include "app/recommend.h"
 #include "app/repl.h"
+#include "app/say.h"
 #include "app/terminal.h"
 #include "base/clock.h"
 
@@ -21,11 +22,10 @@ namespace {
 
 void print_banner(const Engine& engine) {
   const ModelInfo& info = engine.info();
-  fmt::print(stderr, "mlxcel {} | {} ({}) | {} | {} | KV {} | ctx {}\n", MLXCEL_VERSION, device_label(),
-             MLXCEL_BACKEND_NAME, engine.checkpoint().path.filename().string(), info.weights_label,
-             engine.kv_label(), engine.context());
-  for (const std::string& note : environment_notes()) fmt::print(stderr, "{}\n", note);
-  for (const std::string& warning : engine.warnings()) fmt::print(stderr, "warning: {}\n", warning);
+  say("mlxcel {} | {} ({}) | {} | {} | KV {} | ctx {}\n", MLXCEL_VERSION, device_label(), MLXCEL_BACKEND_NAME,
+      engine.checkpoint().path.filename().string(), info.weights_label, engine.kv_label(), engine.context());
+  for (const std::string& note : environment_notes()) say("{}\n", note);
+  for (const std::string& warning : engine.warnings()) say("warning: {}\n", warning);
 }
 
 nlohmann::ordered_json result_json(const std::string& text, const std::string& thought, const TextEnd& end) {
@@ -55,21 +55,18 @@ void print_profile(const Engine& engine, const TextEnd& end) {
   const Timings& t = end.timings;
   const EngineStats stats = engine.stats();
   const double total = stats.prompt_seconds + stats.decode_seconds;
-  fmt::print(stderr,
-             "profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} "
-             "tokens, {:.2f} "
-             "ms each), {} steps; kernels {:.1f} % of the steps' time, the rest between them\n",
-             t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens, t.decode_ms, t.generated_tokens,
-             t.generated_tokens > 0 ? t.decode_ms / t.generated_tokens : 0.0, stats.steps,
-             total > 0 ? 100 * stats.kernel_seconds / total : 0.0);
+  say("profile: queue {:.1f} ms, prefill {:.1f} ms ({} tokens, {} cached), decode {:.1f} ms ({} "
+      "tokens, {:.2f} "
+      "ms each), {} steps; kernels {:.1f} % of the steps' time, the rest between them\n",
+      t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens, t.decode_ms, t.generated_tokens,
+      t.generated_tokens > 0 ? t.decode_ms / t.generated_tokens : 0.0, stats.steps,
+      total > 0 ? 100 * stats.kernel_seconds / total : 0.0);
 }
 
 /// MLXCEL_PROFILE_TTFT: what lies before the first token.
 void print_first_token(double load_ms, const TextEnd& end) {
   const Timings& t = end.timings;
-  fmt::print(
-      stderr,
-      "profile: first token: load {:.1f} ms, queue {:.1f} ms, prompt {:.1f} ms ({} tokens, {} cached)\n",
+  say("profile: first token: load {:.1f} ms, queue {:.1f} ms, prompt {:.1f} ms ({} tokens, {} cached)\n",
       load_ms, t.queue_ms, t.prompt_ms, t.prompt_tokens, t.cached_tokens);
 }
 
@@ -94,7 +91,7 @@ int answer_once(Engine& engine, Conversation& conversation, const GenerateFlags&
     fmt::print("{}\n", speculation_line(end, drafts == "prompt-lookup"));
   std::fflush(stdout);
   if (std::ferror(stdout)) fail(ErrorKind::internal, "stdout: the answer could not be written");
-  if (!quiet) fmt::print(stderr, "{}\n", statistics_line(end));
+  if (!quiet) say("{}\n", statistics_line(end));
   if (flags.profile || variable_is_on("MLXCEL_PROFILE")) print_profile(engine, end);
   if (variable_is_on("MLXCEL_PROFILE_TTFT")) print_first_token(load_ms, end);
   if (end.finish == "cancelled") throw Interrupted{};
@@ -153,9 +150,10 @@ int command(Door door, int argc, char** argv) {
 
   EngineOptions options = engine_options(serve);
   options.parallel = 1;
-  if (prompt) options.warmup = false;  // one answer: its own pass is the first
+  if (prompt) options.warmup_prompt = 0;  // the answer's own prompt is the first
   options.model = resolve(flags.model());
-  if (flags.model().estimate) preflight(flags.model(), options.model, 1, options.max_kv_size);
+  if (flags.model().estimate)
+    preflight(flags.model(), options.model, 1, options.max_kv_size, {options.draft_model, options.adapters});
   const TimePoint begun = Clock::now();
   const auto engine = load_engine(flags.model(), options);
   const double load_ms = milliseconds_between(begun, Clock::now());
@@ -169,9 +167,7 @@ int command(Door door, int argc, char** argv) {
   Conversation conversation(*engine, turn);
   if (!flags.system.empty()) conversation.set_system(flags.system);
   if (conversation.without_template())
-    fmt::print(
-        stderr,
-        "warning: this model has no chat template and is probably a base model ({}); turns are built as "
+    say("warning: this model has no chat template and is probably a base model ({}); turns are built as "
         "\"User:\" and \"Assistant:\" lines (--no-chat-template gives it the text as it is)\n",
         base_model_hint(engine->info().family));
   if (prompt) return answer_once(*engine, conversation, flags, *prompt, load_ms);

@@ -127,7 +127,9 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
   shared.add("Diffusion Options", {{"--max-denoising-steps"},
                                    {"--diffusion-threshold"},
                                    {"--diffusion-sampler"},
-                                   {"--diffusion-max-canvas-length"}});
+                                   {"--diffusion-min-canvas-length"},
+                                   {"--diffusion-max-canvas-length"},
+                                   {"--diffusion-full-canvas"}});
   // Known, and answered with what they wait for.
   shared.add("", {{"--tp-size"},
                   {"--tp-moe-mode"},
@@ -136,8 +138,6 @@ void add_engine_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags) 
                   {"--pp-size"},
                   {"--pp-layers"},
                   {"--pp-micro-batch-size"},
-                  {"--diffusion-min-canvas-length"},
-                  {"--diffusion-full-canvas"},
                   {"--image-soft-tokens"},
                   {"--image-min-tokens"},
                   {"--image-max-tokens"},
@@ -251,7 +251,10 @@ std::optional<std::string> whole_prompt(const GenerateFlags& flags, Door door) {
     const std::string given = *flags.prompt == "-" ? read_all(std::cin, "stdin") : *flags.prompt;
     text = text ? *text + "\n" + given : given;
   }
-  if (!text && door != Door::chat && !stdin_is_terminal()) text = read_all(std::cin, "stdin");
+  if (!text && door != Door::chat && !stdin_is_terminal()) {
+    text = read_all(std::cin, "stdin");
+    if (text->empty()) throw UsageError("nothing is asked: stdin is empty; give -p TEXT or -f FILE");
+  }
   return text;
 }
 

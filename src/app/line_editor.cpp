@@ -20,15 +20,18 @@ constexpr int kHistoryLines = 1000;
 constexpr size_t kMostPasted = size_t{1} << 20;  // characters
 constexpr std::wstring_view kPasteEnd = L"\033[201~";
 
-/// What may stand in a line: tabs and line breaks are all that is left of control characters.
+/// What may stand in a line: tabs and line breaks are all that is left of control characters. A break may be
+/// CR, LF or both; a terminal in libedit's mode (icrnl and inlcr) gives the two of CR LF exchanged.
 std::wstring printable(const std::wstring& text) {
+  constexpr std::wstring_view kBreaks = L"\r\n";
+  const auto breaks = [&](size_t i) { return i < text.size() && kBreaks.find(text[i]) != kBreaks.npos; };
   std::wstring out;
   for (size_t i = 0; i < text.size(); ++i) {
     const wchar_t c = text[i];
-    if (c == L'\r') {
-      if (i + 1 < text.size() && text[i + 1] == L'\n') continue;
+    if (breaks(i)) {
+      if (breaks(i + 1) && text[i + 1] != c) ++i;
       out += L'\n';
-    } else if (c == L'\n' || c == L'\t' || (c >= 0x20 && c != 0x7f)) {
+    } else if (c == L'\t' || (c >= 0x20 && c != 0x7f)) {
       out += c;
     }
   }
@@ -65,7 +68,6 @@ LineEditor::LineEditor() : pastes_(understands_sequences(stdout_is_terminal())) 
 }
 
 LineEditor::~LineEditor() {
-  save();
   history_end(history_);
   el_end(edit_);
 }
@@ -89,7 +91,7 @@ void LineEditor::remember(const std::string& line) {
   if (line.find_first_not_of(" \t") == std::string::npos) return;
   HistEvent event;
   history(history_, &event, H_ENTER, line.c_str());
-  remembered_ = true;
+  save();
 }
 
 LineEditor* LineEditor::self(EditLine* edit) {
@@ -132,7 +134,7 @@ unsigned char LineEditor::paste(EditLine* edit, int) {
 }
 
 void LineEditor::save() {
-  if (file_.empty() || !remembered_) return;
+  if (file_.empty()) return;
   // Written aside and renamed: two sessions may end at once, and prompts are private.
   std::error_code error;
   std::filesystem::create_directories(std::filesystem::path(file_).parent_path(), error);

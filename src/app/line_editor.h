@@ -12,14 +12,15 @@ namespace mlxcel::app {
 
 class LineEditor {
  public:
-  LineEditor();   // reads the history file, unless MLXCEL_NO_HISTORY is set
-  ~LineEditor();  // writes it, mode 0600
+  LineEditor();  // reads the history file, unless MLXCEL_NO_HISTORY is set
+  ~LineEditor();
   LineEditor(const LineEditor&) = delete;
   LineEditor& operator=(const LineEditor&) = delete;
 
   /// A line without its newline (inside it only where lines were pasted); nothing at the end of input or for
   /// Ctrl-C on an empty line. Ctrl-C elsewhere drops the line and gives an empty one.
   std::optional<std::string> read(const char* prompt);
+  /// Also writes the history file (mode 0600): a window may be closed at any time.
   void remember(const std::string& line);
 
  private:
@@ -34,7 +35,7 @@ class LineEditor {
   std::string file_;
   const char* prompt_ = "";
   const bool pastes_;  // the terminal marks what is pasted
-  bool interrupted_ = false, left_ = false, remembered_ = false;
+  bool interrupted_ = false, left_ = false;
 };
 
 }  // namespace mlxcel::app

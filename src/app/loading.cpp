@@ -8,6 +8,7 @@
 #include "app/download_bars.h"
 #include "app/environment.h"
 #include "app/options.h"
+#include "app/say.h"
 #include "app/terminal.h"
 #include "app/trace.h"
 #include "base/file.h"
@@ -57,7 +58,7 @@ std::filesystem::path resolve(const ModelFlags& flags) {
   if (flags.offline) go_offline();
   if (flags.fetch && !offline()) {
     options.fetch = [&](const Reference& source, const std::filesystem::path& folder) {
-      fmt::print(stderr, "{}: not here yet; fetching it\n", source.text);
+      say("{}: not here yet; fetching it\n", source.text);
       DownloadBars bars;
       download_model(
           source,
@@ -113,10 +114,11 @@ std::unique_ptr<Engine> load_engine(const ModelFlags& flags, EngineOptions optio
   ProgressBar bar("loading");
   options.progress = [&](size_t done, size_t total) { bar.update(done, total); };
   options.weight_edits = edits_in_words(flags);
+  options.denoising = flags.diffusion;
   auto engine = Engine::load(options, [&](Checkpoint& checkpoint) {
     if (surgery) surgery(checkpoint);
     override_rope(checkpoint, flags.rope);
-    override_diffusion(checkpoint, flags.diffusion);
+    require_blocks(checkpoint, flags.diffusion);
     trace_checkpoint(checkpoint);
   });
   require_rotary(engine->checkpoint(), flags.rope);

@@ -1,16 +1,21 @@
 #include "app/options.h"
 
+#include <fcntl.h>
 #include <fmt/format.h>
 #include <mlx/version.h>
 
 #include <array>
+#include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstring>
 #include <map>
 #include <memory>
 #include <string_view>
+#include <system_error>
 
 #include "app/flags/shared.h"
+#include "app/say.h"
 #include "base/file.h"
 #include "base/worker_pool.h"
 #include "kernels/matrix.h"
@@ -38,17 +43,8 @@ class HelpText final : public CLI::Formatter {
     return text;
   }
   std::string make_option_opts(const CLI::Option* option) const override {
-    if (option->get_items_expected_max() == 0) return "";
-    std::string type = option->get_type_name();
-    const auto open = type.find('{'), close = type.rfind('}');
-    if (open != std::string::npos && close != std::string::npos) {
-      type = type.substr(open + 1, close - open - 1);
-      for (char& c : type) c = c == ',' ? '|' : c;
-    } else if (const auto colon = type.find(':'); colon != std::string::npos) {
-      type.resize(colon);
-    }
-    const auto bounds = type.find(" in [");
-    return type.empty() ? "" : " " + (bounds == std::string::npos ? type : type.substr(0, bounds));
+    const std::string value = value_of(*option);
+    return value.empty() ? "" : " " + value;
   }
   std::string make_option_desc(const CLI::Option* option) const override {
     std::string text = option->get_description();
@@ -90,6 +86,23 @@ std::vector<std::string> long_spellings(const CLI::App& app, int argc, char** ar
     out.push_back(std::move(word));
   }
   return out;
+}
+
+/// A stream that was closed before the program began would be the next file opened: messages would be written
+/// into it. Reading finds nothing then, errors vanish, and what is written to stdout fails.
+void open_standard_streams() {
+  constexpr int kModes[] = {O_RDONLY, O_RDONLY, O_WRONLY};
+  for (int fd = 0; fd < 3; ++fd)
+    if (::fcntl(fd, F_GETFD) == -1 && errno == EBADF) (void)!::open("/dev/null", kModes[fd]);
+}
+
+/// The exit code of a command that ended well: what it printed may still lie in a buffer.
+int written(const std::string& program, int code) {
+  errno = 0;
+  if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return code;
+  say("{}: stdout: could not be written{}{}\n", program, errno != 0 ? ": " : "",
+      errno != 0 ? std::strerror(errno) : "");
+  return code != 0 ? code : 1;
 }
 
 }  // namespace
@@ -186,12 +199,13 @@ int guarded(const std::string& program, const std::function<int()>& body) {
   // A closed pipe and a limit on files are write errors with a message, not a silent death.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
+  open_standard_streams();
   try {
-    return body();
+    return written(program, body());
   } catch (const CLI::CallForHelp&) {
-    return 0;
+    return written(program, 0);
   } catch (const UsageError& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
+    say("{}: {}\n", program, error.what());
     return 2;
   } catch (const Interrupted&) {
     std::fflush(nullptr);
@@ -199,10 +213,13 @@ int guarded(const std::string& program, const std::function<int()>& body) {
     std::raise(SIGINT);  // the shell shall see what ended it
     return 130;
   } catch (const std::bad_alloc&) {
-    fmt::print(stderr, "{}: out of memory\n", program);
+    say("{}: out of memory\n", program);
+    return 1;
+  } catch (const std::system_error& error) {
+    say("{}: {}{}\n", program, std::ferror(stdout) ? "stdout: " : "", error.what());
     return 1;
   } catch (const std::exception& error) {
-    fmt::print(stderr, "{}: {}\n", program, error.what());
+    say("{}: {}\n", program, error.what());
     return 1;
   }
 }

@@ -12,6 +12,7 @@
 #include "app/commands.h"
 #include "app/flags/shared.h"
 #include "app/options.h"
+#include "app/say.h"
 #include "app/terminal.h"
 
 namespace mlxcel::app {
@@ -179,7 +180,7 @@ int perplexity_command(int argc, char** argv) {
          engine->context());
 
   const Perplexity p = measure_perplexity(*engine, text, options, [&](const Perplexity& now, int of) {
-    fmt::print(stderr, "[{}/{}] {:.4f}\n", now.chunks, of, now.ppl);
+    say("[{}/{}] {:.4f}\n", now.chunks, of, now.ppl);
   });
   if (json) {
     const nlohmann::ordered_json out = {{"ppl", p.ppl},

@@ -8,7 +8,9 @@
 #include "app/commands.h"
 #include "app/flags/shared.h"
 #include "app/options.h"
+#include "app/output_folder.h"
 #include "app/perplexity.h"
+#include "app/say.h"
 #include "app/terminal.h"
 #include "base/memory.h"
 #include "models/export.h"
@@ -169,40 +171,31 @@ int quantize_command(int argc, char** argv) {
   const std::string text = evaluate.empty() ? "" : text_file(evaluate, "--evaluate", size_t{64} << 20);
   const CheckpointEdit surgery = surgery_edit(model);
   checked_reference(model);
-  std::error_code error;
-  if (!dry_run && !force && fs::exists(target, error) &&
-      !(fs::is_directory(target, error) && fs::is_empty(target, error)))
-    throw UsageError(fmt::format("--output {}: is there already; --force replaces it", target));
+  if (!dry_run) check_output(target, force);
 
   const fs::path source = resolve(model);
   Checkpoint checkpoint = open_checkpoint(source);
   if (surgery) surgery(checkpoint);
-  for (const std::string& warning : checkpoint.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : checkpoint.warnings) say("warning: {}\n", warning);
   for (const AdapterSource& one : state.serve.engine.adapters)
     options.adapters.push_back({settled(checkpoint.config, AdapterFiles::read(one.path)), one.scale});
   if (checkpoint.gguf) {
     try {
       options.files = tokenizer_files(*checkpoint.gguf);
     } catch (const Error& fault) {
-      fmt::print(
-          stderr,
-          "warning: no tokenizer is written: {}; copy tokenizer.json and tokenizer_config.json from the "
+      say("warning: no tokenizer is written: {}; copy tokenizer.json and tokenizer_config.json from the "
           "original repository\n",
           fault.what());
     }
   }
   const ExportPlan plan = plan_export(checkpoint, options);
-  for (const std::string& warning : plan.warnings) fmt::print(stderr, "warning: {}\n", warning);
+  for (const std::string& warning : plan.warnings) say("warning: {}\n", warning);
   if (dry_run) {
     print_plan(plan, true);
     return 0;
   }
   const double before = text.empty() ? 0 : perplexity_of(source.string(), state.serve, text);
-  {
-    ProgressBar bar("writing");
-    write_export(checkpoint, plan, options, target, force,
-                 [&](size_t done, size_t total) { bar.update(done, total); });
-  }
+  write_output(checkpoint, plan, options, target, force);
   for (const ExportTensor& tensor : plan.tensors)
     if (!tensor.why.empty()) fmt::print("{}: {} ({})\n", tensor.name, tensor.becomes(), tensor.why);
   print_plan(plan, false);

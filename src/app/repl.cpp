@@ -10,6 +10,7 @@
 
 #include "app/answer_printer.h"
 #include "app/line_editor.h"
+#include "app/say.h"
 #include "app/terminal.h"
 
 namespace mlxcel::app {
@@ -33,7 +34,7 @@ class Repl {
       : engine_(engine), conversation_(conversation), flags_(flags) {}
 
   int run() {
-    if (!flags_.model().quiet) fmt::print(stderr, "type a message; /help lists the commands\n");
+    if (!flags_.model().quiet) say("type a message; /help lists the commands\n");
     while (auto line = editor_.read(">>> ")) {
       std::string text = *line;
       if (text == "\"\"\"") {
@@ -71,9 +72,9 @@ class Repl {
       printer.finish();
       std::fputs("\n", stdout);
       std::fflush(stdout);
-      if (!flags_.model().quiet) fmt::print(stderr, "{}\n", statistics_line(end));
+      if (!flags_.model().quiet) say("{}\n", statistics_line(end));
     } catch (const Error& error) {
-      fmt::print(stderr, "error: {}\n", error.what());
+      say("error: {}\n", error.what());
     }
   }
 
@@ -85,20 +86,20 @@ class Repl {
       int n = 0;
       const auto parsed = std::from_chars(value.data(), end, n);
       if (parsed.ec != std::errc{} || parsed.ptr != end || n < -1)
-        return fmt::print(stderr, "/set {} {}: expected a number of at least -1\n", key, value);
+        return say("/set {} {}: expected a number of at least -1\n", key, value);
       options.max_tokens = n;
       return;
     }
     const FlagState before = flags_.state;
     try {
       if (!set_sampling(flags_.state, key, value))
-        return fmt::print(stderr, "/set {}: no such setting; /help lists them\n", key);
+        return say("/set {}: no such setting; /help lists them\n", key);
       SamplingParams changed = sampling_params(flags_.state, engine_.checkpoint().generation_config);
       validate(changed, engine_.info().vocab_size);
       options.sampling = std::move(changed);
     } catch (const std::exception& error) {
       flags_.state = before;
-      fmt::print(stderr, "/set {} {}: {}\n", key, value, error.what());
+      say("/set {} {}: {}\n", key, value, error.what());
     }
   }
 
@@ -122,14 +123,14 @@ class Repl {
     std::ofstream out(path);
     out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
     out.flush();
-    if (!out) return fmt::print(stderr, "/save {}: could not be written\n", path);
+    if (!out) return say("/save {}: could not be written\n", path);
     fmt::print("saved {} messages to {}\n", json.size(), path);
   }
 
   void load(const std::string& path) {
     try {
       std::ifstream in(path);
-      if (!in) return fmt::print(stderr, "/load {}: cannot be opened\n", path);
+      if (!in) return say("/load {}: cannot be opened\n", path);
       const auto json = nlohmann::json::parse(in);
       std::vector<ChatMessage> messages;
       for (const auto& item : json)
@@ -137,8 +138,7 @@ class Repl {
       conversation_.messages() = std::move(messages);
       fmt::print("loaded {} messages\n", conversation_.messages().size());
     } catch (const nlohmann::json::exception& error) {
-      fmt::print(stderr, "/load {}: expected a list of objects with role and content: {}\n", path,
-                 error.what());
+      say("/load {}: expected a list of objects with role and content: {}\n", path, error.what());
     }
   }
 
@@ -159,7 +159,7 @@ class Repl {
       conversation_.messages().clear();
       if (system) conversation_.set_system(*system);
     } else if (name == "/undo") {
-      if (!conversation_.undo()) fmt::print(stderr, "nothing to undo\n");
+      if (!conversation_.undo()) say("nothing to undo\n");
     } else if (name == "/regen") {
       const auto& messages = conversation_.messages();
       std::string last;
@@ -168,25 +168,25 @@ class Repl {
       if (conversation_.undo())
         answer(last);
       else
-        fmt::print(stderr, "nothing to answer again\n");
+        say("nothing to answer again\n");
     } else if (name == "/show") {
       show();
     } else if (name == "/set") {
       const auto split = rest.find(' ');
       if (split == std::string::npos)
-        fmt::print(stderr, "/set KEY VALUE, for example /set temperature 0.7\n");
+        say("/set KEY VALUE, for example /set temperature 0.7\n");
       else
         set(rest.substr(0, split), rest.substr(split + 1));
     } else if ((name == "/save" || name == "/load") && rest.empty()) {
-      fmt::print(stderr, "{} FILE\n", name);
+      say("{} FILE\n", name);
     } else if (name == "/save") {
       save(rest);
     } else if (name == "/load") {
       load(rest);
     } else if (name == "/image" || name == "/audio") {
-      fmt::print(stderr, "{}: this model takes text only\n", name);
+      say("{}: this model takes text only\n", name);
     } else {
-      fmt::print(stderr, "{}: no such command; /help lists them\n", name);
+      say("{}: no such command; /help lists them\n", name);
     }
     return true;
   }

@@ -7,6 +7,7 @@
 
 #include "app/commands.h"
 #include "app/options.h"
+#include "app/output_folder.h"
 #include "app/terminal.h"
 #include "checkpoint/rules.h"
 #include "models/export.h"
@@ -92,10 +93,7 @@ int split_mtp_command(int argc, char** argv) {
   if (model.model.empty()) throw UsageError("split-mtp: -m, --model is required");
   if (target.empty()) throw UsageError("split-mtp: -o, --output is required");
   checked_reference(model);
-  std::error_code error;
-  if (!force && fs::exists(target, error) &&
-      !(fs::is_directory(target, error) && fs::is_empty(target, error)))
-    throw UsageError(fmt::format("--output {}: is there already; --force replaces it", target));
+  check_output(target, force);
 
   const Checkpoint block = split(open_checkpoint(resolve(model)));
   ExportOptions options;
@@ -103,11 +101,7 @@ int split_mtp_command(int argc, char** argv) {
   options.dequantize = !bits;
   if (bits) options.format = {QuantMode::affine, *bits, group};
   const ExportPlan plan = plan_export(block, options);
-  {
-    ProgressBar bar("writing");
-    write_export(block, plan, options, target, force,
-                 [&](size_t done, size_t total) { bar.update(done, total); });
-  }
+  write_output(block, plan, options, target, force);
   fmt::print("{} tensors, {}, {:.3f} bits a weight: {}\n", plan.tensors.size(), human_bytes(plan.bytes),
              plan.bits_per_weight, target);
   return 0;

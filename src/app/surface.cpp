@@ -23,24 +23,11 @@ std::vector<std::string> split(const std::string& text, char separator) {
   return words;
 }
 
-/// The words of CLI11's "{a,b,c}" in a type name.
-std::vector<std::string> choices_of(const std::string& type) {
-  std::vector<std::string> words;
-  if (type.find('|') != std::string::npos && type.find_first_of("{}[]:= ") == std::string::npos)
-    return split(type, '|');
-  const auto open = type.find('{'), close = type.rfind('}');
-  if (open == std::string::npos || close == std::string::npos || close < open) return words;
-  std::string word;
-  for (const char c : type.substr(open + 1, close - open - 1)) {
-    if (c == ',') {
-      words.push_back(word);
-      word.clear();
-    } else {
-      word += c;
-    }
-  }
-  words.push_back(word);
-  return words;
+/// The words of "a|b|c".
+std::vector<std::string> choices_of(const std::string& value) {
+  const bool words = value.find('|') != std::string::npos;
+  return words && value.find_first_of("{}[]:= ") == std::string::npos ? split(value, '|')
+                                                                      : std::vector<std::string>();
 }
 
 FlagInfo flag_of(const CLI::Option& option) {
@@ -54,10 +41,9 @@ FlagInfo flag_of(const CLI::Option& option) {
   const bool list = option.get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll;
   flag.value = option.get_items_expected_max() == 0 ? "none" : list ? "list" : "one";
   if (flag.value != "none") {
-    flag.choices = choices_of(option.get_type_name());
-    flag.type = flag.choices.empty() ? option.get_type_name() : "";
-    if (const auto colon = flag.type.find(':'); colon != std::string::npos) flag.type.resize(colon);
-    if (flag.type.starts_with("TEXT") && flag.choices.empty()) flag.type = "TEXT";
+    const std::string value = value_of(option);
+    flag.choices = choices_of(value);
+    flag.type = flag.choices.empty() ? value : "";
   }
   flag.fallback = option.get_default_str();
   flag.group = option.get_group() == "Options" ? "" : option.get_group();
@@ -84,31 +70,6 @@ FlagInfo flag_of(const Flag& row) {
   return flag;
 }
 
-std::string dashed(const FlagInfo& flag, const char* separator) {
-  std::vector<std::string> names;
-  for (const auto& name : flag.shorts) names.push_back("-" + name);
-  for (const auto& name : flag.longs) names.push_back("--" + name);
-  return fmt::format("{}", fmt::join(names, separator));
-}
-
-/// Text of a man page: backslashes, hyphens and leading dots mean something there.
-std::string roff(const std::string& text) {
-  std::string out;
-  for (size_t i = 0; i < text.size(); ++i) {
-    const char c = text[i];
-    if (c == '\\') {
-      out += "\\e";
-    } else if (c == '-') {
-      out += "\\-";
-    } else if ((c == '.' || c == '\'') && (i == 0 || text[i - 1] == '\n')) {
-      out += std::string("\\&") + c;
-    } else {
-      out += c;
-    }
-  }
-  return out;
-}
-
 std::string single_quoted(const std::string& text) {
   std::string out;
   for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
@@ -117,7 +78,7 @@ std::string single_quoted(const std::string& text) {
 
 bool wants_model(const FlagInfo& flag) { return flag.type == "REF"; }
 bool wants_file(const FlagInfo& flag) {
-  return flag.type == "PATH" || flag.type == "FILE" || flag.type == "F";
+  return flag.type == "PATH" || flag.type == "FILE" || flag.type == "PATH:SCALE";
 }
 bool wants_folder(const FlagInfo& flag) { return flag.type == "DIR"; }
 
@@ -249,38 +210,14 @@ std::string fish(const std::vector<CommandInfo>& commands) {
   return out;
 }
 
-std::string man_flags(const CommandInfo& info) {
-  std::string out;
-  // Groups in the order of their first flag, as the help has them.
-  std::vector<std::string> groups;
-  for (const FlagInfo& flag : info.flags)
-    if (!flag.hidden && std::find(groups.begin(), groups.end(), flag.group) == groups.end())
-      groups.push_back(flag.group);
-  for (const std::string& name : groups) {
-    out += fmt::format(".SH {}\n", name.empty() ? "OPTIONS" : roff(name));
-    for (const FlagInfo& flag : info.flags) {
-      if (flag.hidden || flag.group != name) continue;
-      const std::string value =
-          !flag.choices.empty() ? fmt::format("{}", fmt::join(flag.choices, "|")) : flag.type;
-      out += fmt::format(".TP\n\\fB{}\\fR{}\n{}{}{}\n", roff(dashed(flag, ", ")),
-                         value.empty() ? "" : " \\fI" + roff(value) + "\\fR", roff(flag.about),
-                         flag.fallback.empty() ? "" : fmt::format(" (default: {})", roff(flag.fallback)),
-                         flag.env.empty() ? "" : fmt::format(" [{}]", fmt::join(flag.env, ", ")));
-    }
-  }
-  return out;
-}
-
-constexpr const char* kExitCodes =
-    ".SH EXIT STATUS\n.TP\n\\fB0\\fR\nDone.\n.TP\n\\fB1\\fR\nFailed while running: model not found, load or "
-    "download "
-    "failed, does not fit, template refused, a check found a fault, an answer was No.\n.TP\n\\fB2\\fR\nWrong "
-    "command "
-    "line: unknown flag, bad value, conflicting or missing arguments.\n.PP\nA process ended by a signal dies "
-    "by that "
-    "signal (130 or 143 in a shell); a server that is told to stop drains and ends with 0.\n";
-
 }  // namespace
+
+std::string dashed(const FlagInfo& flag, const char* separator) {
+  std::vector<std::string> names;
+  for (const auto& name : flag.shorts) names.push_back("-" + name);
+  for (const auto& name : flag.longs) names.push_back("--" + name);
+  return fmt::format("{}", fmt::join(names, separator));
+}
 
 CommandInfo describe(const Command& command) {
   CommandInfo info{command.name, command.alias ? command.alias : "", command.about, "", "", "", {}};
@@ -336,36 +273,6 @@ std::string flag_surface(const std::string& program, std::span<const Command> co
 std::string completion(Shell shell, std::span<const Command> commands) {
   const auto all = describe_all(commands);
   return shell == Shell::bash ? bash(all) : shell == Shell::zsh ? zsh(all) : fish(all);
-}
-
-std::string man_page(std::span<const Command> commands, const Command* command) {
-  std::string out;
-  if (command) {
-    const CommandInfo info = describe(*command);
-    out = fmt::format(
-        ".TH MLXCEL\\-{} 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel\\-{} \\- {}\n.SH SYNOPSIS\n\\fBmlxcel {}\\fR "
-        "[\\fIOPTIONS\\fR]{}\n",
-        info.name, MLXCEL_VERSION, info.name, roff(info.about), info.name,
-        info.positional.empty() ? "" : " [\\fI" + info.positional + "\\fR]");
-    if (!info.positional.empty())
-      out +=
-          fmt::format(".SH ARGUMENTS\n.TP\n\\fI{}\\fR\n{}\n", info.positional, roff(info.positional_about));
-    out += man_flags(info) + kExitCodes;
-    if (!info.examples.empty()) {
-      const auto line = info.examples.find('\n');
-      out += ".SH EXAMPLES\n.nf\n" + roff(info.examples.substr(line + 1)) + ".fi\n";
-    }
-    return out + ".SH SEE ALSO\n\\fBmlxcel\\fR(1)\n";
-  }
-  out = fmt::format(
-      ".TH MLXCEL 1 \"\" \"mlxcel {}\"\n.SH NAME\nmlxcel \\- run AI models on this machine\n.SH SYNOPSIS\n"
-      "\\fBmlxcel\\fR \\fICOMMAND\\fR [\\fIOPTIONS\\fR]\n.SH COMMANDS\n",
-      MLXCEL_VERSION);
-  for (const Command& entry : commands)
-    out += fmt::format(".TP\n\\fB{}\\fR{}\n{}\n", entry.name,
-                       entry.alias ? fmt::format(", {}", entry.alias) : "", roff(entry.about));
-  return out + kExitCodes +
-         ".SH SEE ALSO\nOne page a command: \\fBmlxcel\\-run\\fR(1), \\fBmlxcel\\-serve\\fR(1), …\n";
 }
 
 void write_docs(std::span<const Command> commands, const std::filesystem::path& share) {

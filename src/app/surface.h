@@ -31,6 +31,8 @@ struct CommandInfo {
 };
 
 CommandInfo describe(const Command& command);
+/// "-n, --max-tokens": every spelling of a flag.
+std::string dashed(const FlagInfo& flag, const char* separator);
 
 /// For `--dump-flag-surface`; `program` is "mlxcel" or "mlxcel-server" (whose one command is the server).
 std::string flag_surface(const std::string& program, std::span<const Command> commands);

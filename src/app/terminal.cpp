@@ -10,6 +10,8 @@
 #include <cstdlib>
 #include <string_view>
 
+#include "app/say.h"
+
 namespace mlxcel::app {
 namespace {
 
@@ -61,7 +63,7 @@ ProgressBar::ProgressBar(std::string title)
     : title_(std::move(title)), enabled_(progress_wanted()), begun_(std::chrono::steady_clock::now()) {}
 
 ProgressBar::~ProgressBar() {
-  if (shown_) std::fputs("\r\033[K", stderr);
+  if (shown_) say("\r\033[K");
 }
 
 void ProgressBar::update(std::size_t done, std::size_t total) {
@@ -77,10 +79,27 @@ void ProgressBar::update(std::size_t done, std::size_t total) {
   const double rate = static_cast<double>(done) / seconds;
   const int width = 28, filled = static_cast<int>(part * width);
   const double left = rate > 0 ? static_cast<double>(total - std::min(done, total)) / rate : 0;
-  fmt::print(stderr, "\r\033[K{} [{}{}] {:3.0f}%  {}/s  {:.0f} s left", title_, std::string(filled, '#'),
-             std::string(width - filled, '.'), part * 100, human_bytes(static_cast<std::uintmax_t>(rate)),
-             left);
-  std::fflush(stderr);
+  say("\r\033[K{} [{}{}] {:3.0f}%  {}/s  {:.0f} s left", title_, std::string(filled, '#'),
+      std::string(width - filled, '.'), part * 100, human_bytes(static_cast<std::uintmax_t>(rate)), left);
+}
+
+std::string for_terminal(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    const auto c = static_cast<unsigned char>(text[i]);
+    const auto next = i + 1 < text.size() ? static_cast<unsigned char>(text[i + 1]) : 0u;
+    if (c == '\r') continue;
+    if ((c < 0x20 && c != '\n' && c != '\t') || c == 0x7f) {
+      out += "\xE2\x90";  // U+2400 and on; U+2421 is the picture of DEL
+      out += static_cast<char>(c == 0x7f ? 0xA1 : 0x80 + c);
+    } else if (c == 0xC2 && next >= 0x80 && next < 0xA0) {
+      out += "\xEF\xBF\xBD";  // C1 controls have no pictures
+      ++i;
+    } else {
+      out += text[i];
+    }
+  }
+  return out;
 }
 
 std::string human_bytes(std::uintmax_t bytes) {

@@ -6,6 +6,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 
 namespace mlxcel::app {
 
@@ -45,6 +46,10 @@ class ProgressBar {
   bool enabled_;
   std::chrono::steady_clock::time_point begun_, drawn_{};
 };
+
+/// Text that somebody else wrote, for a terminal: control characters other than line breaks and tabs become
+/// their pictures, since sequences in an answer could move the cursor, set titles or ask for more.
+std::string for_terminal(std::string_view text);
 
 /// "98.4 MB", "1.2 GB" (powers of ten, as file managers show them).
 std::string human_bytes(std::uintmax_t bytes);

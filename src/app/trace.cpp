@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "app/environment.h"
+#include "app/say.h"
 #include "models/arch.h"
 
 namespace mlxcel::app {
@@ -19,11 +20,11 @@ void trace_arch(const Checkpoint& checkpoint) {
   const Config& config = checkpoint.config;
   const NamedArch& found = detect_arch(config);
   const auto rules = found.arch.weights(config, *checkpoint.source);
-  fmt::print(stderr, "trace: {}: model_type {}, architectures [{}]: family {}, a {} after {}; {} rules\n",
-             config.where(), config.get<std::string>("model_type"),
-             fmt::join(config.get<std::vector<std::string>>("architectures", {}), ", "), found.family,
-             found.arch.kind, found.arch.reference, rules.size());
-  for (const Rule& rule : rules) fmt::print(stderr, "trace:   {}\n", rule.describe());
+  say("trace: {}: model_type {}, architectures [{}]: family {}, a {} after {}; {} rules\n", config.where(),
+      config.get<std::string>("model_type"),
+      fmt::join(config.get<std::vector<std::string>>("architectures", {}), ", "), found.family,
+      found.arch.kind, found.arch.reference, rules.size());
+  for (const Rule& rule : rules) say("trace:   {}\n", rule.describe());
 }
 
 /// "model.layers.12.mlp.up_proj.weight": "layer 12"; what has no number is outside the layers.
@@ -45,7 +46,7 @@ void trace_dtypes(const Checkpoint& checkpoint) {
   for (const auto& [place, forms] : places) {
     std::string line = "trace: " + place;
     for (const auto& [form, count] : forms) line += fmt::format("  {} x {}", count, form);
-    fmt::print(stderr, "{}\n", line);
+    say("{}\n", line);
   }
 }
 

@@ -1,8 +1,11 @@
 // The folder itself: shards with an index, config.json, tokenizer and template; in place by rename.
 #include <mlx/transforms.h>
+#include <signal.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <charconv>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
@@ -136,6 +139,7 @@ class Folder {
       : target_(target), partial_(target.string() + fmt::format(".partial-{}", ::getpid())) {
     std::error_code error;
     fs::remove_all(partial_, error);
+    sweep();
     fs::create_directories(partial_, error);
     if (error)
       fail(ErrorKind::internal, "{}: the folder cannot be made: {}", partial_.string(), error.message());
@@ -166,6 +170,24 @@ class Folder {
   }
 
  private:
+  /// Removes what processes that are gone left of this folder: a killed one cannot do it itself.
+  void sweep() const {
+    const std::string mark = target_.filename().string() + ".partial-";
+    std::error_code error;
+    std::vector<fs::path> stale;
+    for (const auto& entry : fs::directory_iterator(fs::absolute(target_, error).parent_path(), error)) {
+      const std::string name = entry.path().filename().string();
+      if (!name.starts_with(mark)) continue;
+      int process = 0;
+      const char* end = name.data() + name.size();
+      const auto parsed = std::from_chars(name.data() + mark.size(), end, process);
+      if (parsed.ec == std::errc{} && parsed.ptr == end && process > 0 && ::kill(process, 0) != 0 &&
+          errno == ESRCH)
+        stale.push_back(entry.path());
+    }
+    for (const fs::path& path : stale) fs::remove_all(path, error);
+  }
+
   fs::path target_, partial_;
   bool published_ = false;
 };

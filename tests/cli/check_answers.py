@@ -201,8 +201,7 @@ def check_flags_of_other_models_are_refused_with_a_reason(context):
     for words in (["--image-soft-tokens", "280"], ["--image-min-tokens", "4"], ["--image-max-tokens", "9"], ["--fps", "1"],
                   ["--video-max-frames", "8"], ["--layout-detections", "x.json"], ["--output-audio", "x.wav"],
                   ["--extra-decoding-seconds", "1"], ["--stream"], ["--max-streaming-seconds", "9"], ["--language", "de"],
-                  ["--translate"], ["--format", "srt"], ["--diffusion-sampler", "random"], ["--diffusion-min-canvas-length", "64"],
-                  ["--diffusion-full-canvas"], ["--tp-size", "2"], ["--tp-moe-mode", "expert"],
+                  ["--translate"], ["--format", "srt"], ["--tp-size", "2"], ["--tp-moe-mode", "expert"],
                   ["--tp-embedding-mode", "sharded"], ["--tp-lm-head-mode", "sharded"], ["--pp-size", "2"], ["--pp-layers", "0-3,4-7"],
                   ["--pp-micro-batch-size", "2"]):
         refused = context.fails(2, "run", "-m", "acme/absent", "-p", "a", *words)

@@ -455,6 +455,9 @@ def check_offline(context):
             assert "offline" in out.err, out
         out = context.fails(1, "run", "--offline", "-p", "x", env={"HF_ENDPOINT": hub.url})
         assert "scripts/fetch_model.sh" in out.err, out
+        # A hub that cannot be reached is no end of it either.
+        out = context.fails(1, "run", "-p", "x", env={"HF_ENDPOINT": "http://127.0.0.1:9"})
+        assert "connect" in out.err and "scripts/fetch_model.sh" in out.err, out
         assert context.run("inspect", "-m", REPO, "--json", env={"HF_ENDPOINT": hub.url}).code == 1  # offline by nature
         assert not hub.requests, hub.requests
 

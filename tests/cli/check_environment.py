@@ -75,3 +75,25 @@ def check_estimates_follow_their_variables(context):
         warned = estimate(MLXCEL_HEADROOM_FACTOR=wrong)
         assert warned.code == 0 and f"MLXCEL_HEADROOM_FACTOR={wrong}" in warned.err, warned
         assert json.loads(warned.out)["headroom_bytes"] == plain["headroom_bytes"]
+
+
+def check_a_folder_for_packed_weights_that_cannot_be(context):
+    words = ["run", "-m", context.tiny(), "-p", "abc", "-n", "2"]
+    plain = context.ok(*words)
+    file = context.folder / "no-folder"
+    file.write_text("x")
+    for place in (file, file / "below", "/proc/packed"):
+        told = context.ok(*words, env={"MLXCEL_PACKED_CACHE": str(place)})
+        lines = [line for line in told.err.splitlines() if "MLXCEL_PACKED_CACHE" in line]
+        assert len(lines) == 1 and lines[0].startswith(f"warning: MLXCEL_PACKED_CACHE={place}: ") and "say off" in lines[0], told
+        assert told.out == plain.out, told
+        assert context.ok(*words, "--quiet", env={"MLXCEL_PACKED_CACHE": str(place)}).err == ""
+    # The default place may lie in a home that nobody can write to: no start nags about that.
+    for env in ({"MLXCEL_CACHE_DIR": str(file)}, {"MLXCEL_CACHE_DIR": None, "HOME": "/proc"}):
+        quiet = context.ok(*words, env=env)
+        assert "warning" not in quiet.err and quiet.out == plain.out, quiet
+    assert "warning" not in context.ok(*words, env={"MLXCEL_PACKED_CACHE": "off"}).err
+    for name, value in (("MLXCEL_PACKED_CACHE", "beside/me"), ("MLXCEL_PACKED_CACHE_MB", "much"), ("MLXCEL_PACKED_CACHE_MB", "-1"),
+                        ("MLXCEL_PACKED_CACHE_MB", "1e400")):
+        bad = context.fails(2, *words, env={name: value})
+        assert name in bad.err and value in bad.err and bad.out == "", bad

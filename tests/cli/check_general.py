@@ -186,6 +186,45 @@ def check_closed_pipe(context):
     process.stdout.close()
     error = process.stderr.read().decode()
     assert process.wait(timeout=60) == 1 and "stdout" in error, (process.returncode, error)
+    reader, writer = os.pipe()
+    os.close(reader)
+    done = subprocess.run([context.mlxcel, "run", "-m", context.scripted(), "-p", "[[loop]]"], stdout=writer, stderr=subprocess.PIPE,
+                          env=dict(context.environment, MLXCEL_PRINT_TOKEN_IDS="1"))
+    os.close(writer)
+    written = len(re.search(rb"^generated ids: (.*)$", done.stderr, re.M).group(1).split())
+    assert done.returncode == 1 and written < 200, f"nobody reads: the answer ends at once, not after {written} tokens"
+    # What lay in a buffer until the end counts as well.
+    for words in (["arch"], ["list"], ["run", "--help"], ["--help"], ["--version"], ["run", "-m", context.tiny(), "-p", "abc", "-n", "2"]):
+        with open("/dev/full", "wb") as full:
+            done = subprocess.run([context.mlxcel, *map(str, words)], env=context.environment, stdout=full, stderr=subprocess.PIPE)
+        assert done.returncode == 1 and b"stdout: " in done.stderr, (words, done)
+
+
+def check_messages_that_nobody_takes(context):
+    """A stderr that is full or closed ends nothing; descriptors that were closed are no model's file."""
+    words = ["run", "-m", context.tiny(), "-p", "abc", "-n", "2"]
+    want = context.ok(*words).out.encode()
+
+    def shell(redirections, *words):
+        line = " ".join(f"'{word}'" for word in (context.mlxcel, *words))
+        return subprocess.run(["sh", "-c", f"{line} {redirections}"], env=context.environment, stdin=subprocess.DEVNULL,
+                              stdout=subprocess.PIPE, stderr=subprocess.PIPE, timeout=60)
+
+    for redirections in ("2>/dev/full", "2>&-", "<&- 2>&-"):
+        done = shell(redirections, *words)
+        assert done.returncode == 0 and done.stdout == want, (redirections, done)
+        for wrong in (["run", "--nonsense"], ["nonsense"], ["run", "-m", "a/b", "-p", "x", "--offline"]):
+            done = shell(redirections, *wrong)
+            assert done.returncode == (1 if "-m" in wrong else 2) and done.stdout == b"", (redirections, wrong, done)
+    closed = shell(">&-", *words)
+    assert closed.returncode == 1 and b"stdout" in closed.stderr, closed
+    target = context.folder / "closed-streams"
+    done = shell("<&- >&- 2>&-", "quantize", "-m", context.tiny(), "-o", target, "--group-size", "32")
+    plain = context.folder / "open-streams"
+    context.ok("quantize", "-m", context.tiny(), "-o", plain, "--group-size", "32")
+    assert done.returncode == 1, "its table could not be printed"
+    for file in plain.iterdir():
+        assert (target / file.name).read_bytes() == file.read_bytes(), file.name
 
 
 def check_list(context):

@@ -1,9 +1,13 @@
 """`quantize`: the codes of MLX's own quantisation, the plan, the folder, and what happens when it cannot work."""
 import json
 import math
+import os
 import random
 import shutil
+import signal
 import struct
+import subprocess
+import time
 
 import models
 
@@ -178,6 +182,32 @@ def check_target_that_is_there(context):
     assert (target / "model.safetensors").read_bytes() != before
     blocked = context.fails(1, "quantize", "-m", source, "-o", "/proc/nowhere/model")
     assert "/proc/nowhere" in blocked.err
+
+
+def interrupted(context, target, number):
+    """A quantisation ended by a signal once it writes; what it left beside the target."""
+    process = subprocess.Popen([context.mlxcel, "quantize", "-m", context.smol(), "-o", target, "--bits", "8"], env=context.environment,
+                               stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    partial = target.with_name(f"{target.name}.partial-{process.pid}")
+    until = time.monotonic() + 60
+    while time.monotonic() < until and process.poll() is None and not list(partial.glob("*")):
+        time.sleep(0.005)
+    process.send_signal(number)
+    assert process.wait(60) == -number and not target.exists(), process.returncode
+    return list(target.parent.glob(target.name + ".*"))
+
+
+def check_signals_leave_nothing_of_it(context):
+    target = context.folder / "signals/model"
+    target.parent.mkdir()
+    assert interrupted(context, target, signal.SIGINT) == []
+    left = interrupted(context, target, signal.SIGKILL)
+    assert len(left) == 1, left
+    others = [target.with_name(f"model.partial-{os.getpid()}"), target.with_name("model.partial-mine")]
+    for folder in others:
+        folder.mkdir()
+    context.ok("quantize", "-m", context.tiny(), "-o", target)
+    assert sorted(target.parent.iterdir()) == sorted([target, *others]), "what the dead left goes, nothing else"
 
 
 def check_gguf_source(context):

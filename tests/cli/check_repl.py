@@ -136,6 +136,15 @@ def check_history(context):
         terminal.expect(">>> ")
         terminal.line("/bye")
         terminal.wait()
+    # A window that is closed takes no line with it.
+    with chat(context, env=env) as terminal:
+        terminal.expect(">>> ")
+        terminal.line("last words [[stop]]")
+        terminal.expect("[Generated")
+        terminal.expect(">>> ")
+        terminal.process.send_signal(signal.SIGHUP)
+        assert terminal.wait() == -signal.SIGHUP
+    assert "last" in file.read_text() and stat.S_IMODE(file.stat().st_mode) == 0o600
     before = file.read_text()
     with chat(context, env=dict(env, MLXCEL_NO_HISTORY="")) as terminal:
         terminal.expect(">>> ")
@@ -203,6 +212,22 @@ def check_pasted_lines_are_one_message(context):
         terminal.expect(">>> ")
         terminal.line("/bye")
         assert terminal.wait() == 0 and PASTES not in terminal.bytes, "a dumb terminal is sent no sequences"
+
+
+def check_line_breaks_of_every_system_are_pasted_as_one(context):
+    saved = context.folder / "breaks.json"
+    with chat(context, env={"MLXCEL_NO_HISTORY": "1"}) as terminal:
+        terminal.expect(">>> ")
+        for text in ("a\r\nb\r\n\r\nc\r\n", "a\nb\n\nc\n", "a\rb\r\rc\r"):
+            terminal.send(pasted(text) + " [[stop]]\r")
+            terminal.expect("[Generated")
+            terminal.expect(">>> ")
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 6")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+    talk = [m["content"] for m in json.loads(saved.read_text()) if m["role"] == "user"]
+    assert talk == ["a\nb\n\nc [[stop]]"] * 3, talk
 
 
 def check_long_pastes(context):
@@ -273,8 +298,6 @@ def check_resize(context):
     assert json.loads(saved.read_text())[0]["content"] == long + "[[stop]]"
 
 
-
-
 def check_every_sampling_value_can_be_set(context):
     with chat(context) as terminal:
         terminal.expect(">>> ")
@@ -336,10 +359,26 @@ def check_colours_only_where_they_belong(context):
         assert b"\x1b[" not in terminal.bytes
 
 
+def check_answers_do_not_steer_the_terminal(context):
+    words = ["run", "-m", context.tiny(), "-p", "x", "--quiet", "--grammar", r'root ::= "a\x1b]0;t\x07\x1b[2Jb\u009b1m\x7f\r\n\té日c"']
+    # A pipe gets the bytes as they are.
+    raw = subprocess.run([context.mlxcel, *map(str, words)], env=context.environment, capture_output=True, check=True).stdout
+    assert raw == "a\x1b]0;t\x07\x1b[2Jb\u009b1m\x7f\r\n\té日c\n".encode(), raw
+    for env in ({}, {"NO_COLOR": "1"}, {"TERM": "dumb"}):
+        with Terminal([context.mlxcel, *words], dict(context.environment, **env)) as terminal:
+            assert terminal.wait() == 0
+            shown = terminal.bytes.decode()
+            assert "a␛]0;t␇␛[2Jb\ufffd1m␡" in shown and "\té日c" in shown and "\x1b]" not in shown and "\x1b[2J" not in shown, shown
+
+
 def check_standard_input_that_is_no_terminal(context):
     out = context.fails(2, "chat", "-m", context.scripted(), stdin=b"hello")
     assert "terminal" in out.err
     assert context.ok("run", "-m", context.scripted(), stdin=b"[[stop]]").out
+    for words in (["run", "-m", "acme/absent"], ["generate", "-m", "acme/absent"]):
+        empty = context.fails(2, *words, stdin=b"")
+        assert "stdin is empty" in empty.err and "acme/absent" not in empty.err, empty
+    context.ok("run", "-m", context.tiny(), "-p", "", "-n", "2")  # asked for in so many words
 
 
 def check_base_model_is_named_as_such(context):

@@ -124,9 +124,14 @@ def check_other_completions(context):
 def check_man_pages(context):
     main, run = context.ok("--man-page").out, context.ok("--man-page", "run").out
     assert main.startswith(".TH MLXCEL 1") and ".SH EXIT STATUS" in main
-    assert "\\-\\-max\\-tokens" in run and ".SH EXAMPLES" in run
-    if shutil.which("man") or shutil.which("groff"):
-        tool = ["groff", "-man", "-Tutf8", "-ww"] if shutil.which("groff") else ["man", "--warnings", "-l", "-"]
-        done = subprocess.run(tool, input=run, text=True, capture_output=True)
-        assert done.returncode == 0 and "warning" not in done.stderr, done.stderr[:500]
+    assert ".SH ENVIRONMENT" in main and "MLXCEL_MODELS_DIR" in main and ".SH FILES" in main and "mlxcel\\-split\\-mtp\\fR(1)" in main, main
+    assert "\\-\\-max\\-tokens" in run and ".SH EXAMPLES" in run and run.startswith(".TH MLXCEL\\-RUN 1")
+    commands = re.findall(r"^  ([a-z-]+) +\S", context.ok("--help").out.split("General")[0], re.M)
+    assert len(commands) == 17, commands
+    for page in ["", *commands]:
+        text = context.ok("--man-page", *([page] if page else [])).out
+        assert text.isascii(), page
+        if shutil.which("groff"):
+            done = subprocess.run(["groff", "-man", "-Tutf8", "-ww"], input=text, text=True, capture_output=True)
+            assert done.returncode == 0 and not done.stderr, (page, done.stderr[:500])
     context.fails(2, "--man-page", "nonsense")

@@ -70,7 +70,7 @@ void read_environment(const Flag& flag, FlagState& state, bool serving) {
         if (std::getenv(("LLAMA_ARG_NO_" + name.substr(10)).c_str()))
           return set_from("LLAMA_ARG_NO_" + name.substr(10), flag, state, "false");
       }
-      if (!raw) continue;
+      if (!raw || (ours && !*raw)) continue;
       const auto on = boolean_word(raw, ours);
       if (!on && (ours || has_off_spelling(flag))) {
         throw UsageError(fmt::format("{}: expected on, off, true, false, 1 or 0, found \"{}\"", name, raw));

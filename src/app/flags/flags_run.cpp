@@ -243,7 +243,7 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--chat-template", "LLAMA_ARG_CHAT_TEMPLATE", g, Kind::value, "TEXT",
                "template text instead of the model's",
                text([](S& s, const auto& v) { s.serve.service.chat_template = v; })});
-  f.push_back({"--chat-template-file", "LLAMA_ARG_CHAT_TEMPLATE_FILE", g, Kind::value, "F",
+  f.push_back({"--chat-template-file", "LLAMA_ARG_CHAT_TEMPLATE_FILE", g, Kind::value, "FILE",
                "the same from a file", text([](S& s, const auto& v) { s.chat_template_file = v; })});
   f.push_back({"--chat-template-kwargs", "LLAMA_ARG_CHAT_TEMPLATE_KWARGS", g, Kind::value, "JSON",
                "template variables (JSON object); a request's win",
@@ -267,7 +267,7 @@ void add_answer_flags(std::vector<Flag>& f) {
                  for (const char* name : {"preserve_reasoning", "preserve_thinking"})
                    s.serve.template_variables.emplace_back(name, on ? "true" : "false");
                })});
-  f.push_back({"--reasoning-format", "LLAMA_ARG_THINK", g, Kind::value, "F",
+  f.push_back({"--reasoning-format", "LLAMA_ARG_THINK", g, Kind::value, "none|deepseek|deepseek-legacy|auto",
                "thoughts: deepseek (apart; auto, the default), none (in the content), deepseek-legacy (both)",
                word({"none", "deepseek", "deepseek-legacy", "auto"},
                     [](S& s, const auto& v) { s.serve.service.reasoning_format = v; })});
@@ -278,7 +278,7 @@ void add_answer_flags(std::vector<Flag>& f) {
   f.push_back({"--reasoning-budget-message", "LLAMA_ARG_THINK_BUDGET_MESSAGE", g, Kind::value, "S",
                "said before the end of a thought that was cut",
                text([](S& s, const auto& v) { s.serve.service.reasoning_budget_message = v; })});
-  f.push_back({"--reasoning-alias-field", "MLXCEL_REASONING_ALIAS_FIELD", g, Kind::value, "F",
+  f.push_back({"--reasoning-alias-field", "MLXCEL_REASONING_ALIAS_FIELD", g, Kind::value, "reasoning|none",
                "reasoning (default) repeats reasoning_content; none",
                word({"none", "reasoning"},
                     [](S& s, const auto& v) { s.serve.service.reasoning_alias = v == "none" ? "" : v; })});
@@ -334,7 +334,7 @@ void add_answer_flags(std::vector<Flag>& f) {
                text([](S& s, const auto& v) { s.serve.service.otlp_endpoint = v; })});
   f.push_back({"--log-disable", "", g, Kind::toggle, "", "no log",
                onoff([](S& s, bool on) { s.serve.log_disable = on; })});
-  f.push_back({"--log-file", "LLAMA_ARG_LOG_FILE,LLAMA_LOG_FILE", g, Kind::value, "F",
+  f.push_back({"--log-file", "LLAMA_ARG_LOG_FILE,LLAMA_LOG_FILE", g, Kind::value, "FILE",
                "log there instead of to stdout", text([](S& s, const auto& v) { s.serve.log_file = v; })});
   f.push_back({"--log-colors", "LLAMA_ARG_LOG_COLORS", g, Kind::value, "on|off|auto",
                "colours of the level; auto (default): where the log goes to a terminal",

@@ -36,13 +36,13 @@ void add_forms(std::vector<Flag>& f) {
   const char* g = "The form of answers";
   f.push_back({"--grammar", "", g, Kind::value, "GBNF", "every answer, unless its request wants another form",
                [](S& s, const Flag& flag, const std::string& v) { set_form(s, flag, v, false); }});
-  f.push_back({"--grammar-file", "", g, Kind::value, "F", "the same from a file",
+  f.push_back({"--grammar-file", "", g, Kind::value, "FILE", "the same from a file",
                [](S& s, const Flag& flag, const std::string& v) {
                  set_form(s, flag, text_file(v, "--grammar-file", kMostGrammar), false);
                }});
   f.push_back({"-j,--json-schema", "", g, Kind::value, "JSON", "the same as a JSON schema",
                [](S& s, const Flag& flag, const std::string& v) { set_form(s, flag, v, true); }});
-  f.push_back({"-jf,--json-schema-file", "", g, Kind::value, "F", "the same from a file",
+  f.push_back({"-jf,--json-schema-file", "", g, Kind::value, "FILE", "the same from a file",
                [](S& s, const Flag& flag, const std::string& v) {
                  set_form(s, flag, text_file(v, "--json-schema-file", kMostSchema), true);
                }});

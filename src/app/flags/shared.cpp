@@ -38,6 +38,22 @@ const Flag* shared_row(const CLI::Option* option) {
   return found == rows().end() ? nullptr : found->second;
 }
 
+std::string value_of(const CLI::Option& option) {
+  if (const Flag* row = shared_row(&option)) return row->type;
+  if (option.get_items_expected_max() == 0) return "";
+  // CLI11 has choices as "TEXT:{a,b}" and checks of its own as "TEXT:FILE" or "INT in [1 - 9]".
+  std::string type = option.get_type_name();
+  const auto open = type.find(":{"), close = type.rfind('}');
+  if (open != std::string::npos && close != std::string::npos) {
+    type = type.substr(open + 2, close - open - 2);
+    std::replace(type.begin(), type.end(), ',', '|');
+    return type;
+  }
+  for (size_t at = type.find(':'); at != std::string::npos; at = type.find(':', at + 1))
+    if (at == 0 || type[at - 1] != '[') return type.substr(0, at);  // "BITS[:GROUP]" is a type's own
+  return type.substr(0, type.find(" in ["));
+}
+
 const Flag* find_flag(const std::string& spelling) {
   for (const auto* table : {&server_flags(), &offline_flags()})
     for (const Flag& row : *table)

@@ -43,6 +43,8 @@ class SharedFlags {
 
 /// The row behind an option that add() made; null for others.
 const Flag* shared_row(const CLI::Option* option);
+/// What an option takes, as help and completions show it: "N", "FILE", "md|json"; empty: nothing.
+std::string value_of(const CLI::Option& option);
 /// The row's variables that every command reads.
 std::vector<std::string> own_variables(const Flag& row);
 /// The row that has this spelling ("--top-k"); null: none.

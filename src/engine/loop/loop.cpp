@@ -203,13 +203,13 @@ void Loop::make_store(const Checkpoint& checkpoint) {
       std::any_of(layout.kv().begin(), layout.kv().end(), [](const KvSpec& spec) { return spec.window > 0; });
   if (options_.prompt_cache)
     cache_ = std::make_unique<PrefixCache>(
-        *store_, PrefixCache::Bounds{
-                     .bytes = budget,
-                     .recurrent_bytes = bounds.snapshot_bytes > 0 ? bounds.snapshot_bytes : budget,
-                     .entries = uncuttable_ ? bounds.snapshot_entries : bounds.entries,
-                     .ttl_s = uncuttable_ ? bounds.snapshot_ttl_s : bounds.ttl_s,
-                     .least = std::max(bounds.min_prefix, kPageTokens),
-                     .whole_only = bounds.whole_only});
+        *store_,
+        PrefixCache::Bounds{.bytes = budget,
+                            .recurrent_bytes = bounds.snapshot_bytes > 0 ? bounds.snapshot_bytes : budget,
+                            .entries = uncuttable_ ? bounds.snapshot_entries : bounds.entries,
+                            .ttl_s = uncuttable_ ? bounds.snapshot_ttl_s : bounds.ttl_s,
+                            .least = std::max(bounds.min_prefix, kPageTokens),
+                            .whole_only = bounds.whole_only});
   if (!cache_ || options_.prompt_cache_dir.empty()) return;
   if (kernel_mode() != KernelMode::native) {
     warnings_.push_back("prompt-cache-dir: the reference kernels' pages cannot be kept on disk");
