@@ -2,7 +2,9 @@
 
 use std::any::Any;
 use std::borrow::Cow;
+use std::cell::Cell;
 use std::panic::{catch_unwind, AssertUnwindSafe};
+use std::sync::Once;
 
 #[repr(C)]
 #[derive(Clone, Copy)]
@@ -96,8 +98,38 @@ fn panic_text(panic: Box<dyn Any + Send>) -> String {
     format!("internal fault: {what}")
 }
 
-/// Runs `body`; an error or a panic becomes a sentence.
+thread_local! {
+    static FENCES: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Counts the fences around what this thread runs.
+struct Fence;
+
+impl Fence {
+    fn new() -> Fence {
+        static SILENCED: Once = Once::new();
+        SILENCED.call_once(|| {
+            let usual = std::panic::take_hook();
+            std::panic::set_hook(Box::new(move |panic| {
+                if FENCES.with(Cell::get) == 0 {
+                    usual(panic);
+                }
+            }));
+        });
+        FENCES.with(|fences| fences.set(fences.get() + 1));
+        Fence
+    }
+}
+
+impl Drop for Fence {
+    fn drop(&mut self) {
+        FENCES.with(|fences| fences.set(fences.get() - 1));
+    }
+}
+
+/// Runs `body`; an error or a panic becomes a sentence, and a panic says nothing more on stderr.
 pub fn fenced<T>(body: impl FnOnce() -> Result<T, String>) -> Result<T, String> {
+    let _fence = Fence::new();
     match catch_unwind(AssertUnwindSafe(body)) {
         Ok(result) => result,
         Err(panic) => Err(panic_text(panic)),

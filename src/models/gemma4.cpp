@@ -30,7 +30,7 @@ struct Experts {
   RmsNorm view;
   array scale, factor;  // [hidden], [experts]
   float root;           // 1 / sqrt(hidden)
-  Router router;
+  ExpertRouter router;
   ExpertBank experts;
   RmsNorm before, after, after_mlp;
 
@@ -52,7 +52,7 @@ Experts experts(const Config& c, const Weights& layer, int hidden, float eps, Ac
   o.activation = activation;
   o.router = "router.proj";
   o.bank = "experts.switch_glu";
-  const Router router(layer, hidden, o);
+  const ExpertRouter router(layer, hidden, o);
   return {.view = RmsNorm{.weight = std::nullopt, .eps = eps},
           .scale = layer.tensor("router.scale", {hidden}),
           .factor = layer.tensor("router.per_expert_scale", {o.experts}),

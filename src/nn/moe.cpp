@@ -62,7 +62,7 @@ std::variant<SparseMoe, GatedMlp> sparse_or_dense(const Weights& mlp, const Conf
   return GatedMlp(mlp, hidden, c.integer("intermediate_size", 1, kMaxWidth), moe.activation);
 }
 
-Router::Router(const Weights& w, int hidden, const MoeOptions& options)
+ExpertRouter::ExpertRouter(const Weights& w, int hidden, const MoeOptions& options)
     : gate_(w.linear(options.router, options.experts + options.zero_experts, hidden, options.router_bias)),
       o_(options) {
   const int all = o_.experts + o_.zero_experts;
@@ -75,7 +75,7 @@ Router::Router(const Weights& w, int hidden, const MoeOptions& options)
          w.path(), o_.per_token, all, o_.kept_groups, o_.groups);
 }
 
-std::pair<array, array> Router::operator()(const array& x) const {
+std::pair<array, array> ExpertRouter::operator()(const array& x) const {
   array logits = gate_(x);
   if (o_.router_cap > 0.0f)
     logits = scaled(kernels::activate(scaled(logits, 1.0f / o_.router_cap), Activation::tanh), o_.router_cap);

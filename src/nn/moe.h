@@ -89,9 +89,9 @@ std::vector<Rule> stack_experts();
 /// and those that moe_layer_freq skips.
 bool is_sparse(const Config& config, int layer, int layers, int first_default = 0);
 
-class Router {
+class ExpertRouter {
  public:
-  Router(const Weights& w, int hidden, const MoeOptions& options);
+  ExpertRouter(const Weights& w, int hidden, const MoeOptions& options);
   /// Experts [tokens, per_token] int32, and their weights.
   std::pair<array, array> operator()(const array& x) const;
 
@@ -114,7 +114,7 @@ class SparseMoe {
   array joined(const array& x, const array& routed, const Residual& residual) const;
 
   MoeOptions o_;
-  std::optional<Router> router_;
+  std::optional<ExpertRouter> router_;
   GatedLinear gate_up_;  // gated, no biases, no clamp
   Linear up_, down_;     // up_: up alone, or gate then up
   std::optional<GatedMlp> shared_;

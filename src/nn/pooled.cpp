@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kernels/elementwise.h"
 #include "nn/fault.h"
+#include "state/join.h"
 
 namespace mlxcel {
 
@@ -47,7 +48,7 @@ array ids_below(int count) {
 
 }  // namespace
 
-Pool::Pool(const Weights& w, const PoolOptions& options)
+Pool::Pool(const Weights& w, const KeyPoolOptions& options)
     : o_(options),
       in_(w.fused({"kv_proj", "gate_proj"}, {channels(), channels()}, o_.hidden, Bias::none)),
       bias_(w.tensor("position_bias", {o_.run, channels()})),
@@ -124,12 +125,12 @@ PooledAttention::PooledAttention(const Weights& w, const PooledOptions& options)
       slot_(w.layout().add_kv(one_key(o_.head_dim, fault("window ignored") ? 0 : o_.window))) {
   if (o_.run == 0) return;
   const Weights at = w / "compressor";
-  PoolOptions pool{.hidden = o_.hidden,
-                   .width = o_.head_dim,
-                   .run = o_.run,
-                   .overlap = o_.chosen.has_value(),
-                   .eps = o_.eps,
-                   .rope = o_.rope};
+  KeyPoolOptions pool{.hidden = o_.hidden,
+                      .width = o_.head_dim,
+                      .run = o_.run,
+                      .overlap = o_.chosen.has_value(),
+                      .eps = o_.eps,
+                      .rope = o_.rope};
   pool_.emplace(at, pool);
   pool_slot_ = w.layout().add_kv(one_key(o_.head_dim, 0));
   if (!o_.chosen) return;
@@ -167,21 +168,14 @@ array PooledAttention::seen(const array& q, const array& k, const array& x, cons
     if (!fault("sinks dropped")) options.sinks = sinks_;
     return attend(q, k, std::nullopt, step, slot_, options);
   }
-  const int tokens = q.shape(0);
-  const auto [near, near_level] = attend_level(q, k, std::nullopt, step, slot_, options);
+  const auto leveled = [](std::pair<array, array> seen) { return Leveled{seen.first, seen.second}; };
+  const Leveled near = leveled(attend_level(q, k, std::nullopt, step, slot_, options));
   const KeyChoice chosen = choice(x, q_latent, step);
   options.chosen = &chosen;
-  const auto [far, far_level] = attend_level(q, (*pool_)(x, step), std::nullopt, step, pool_slot_, options);
-  // Shares of one softmax over both and the sinks, from the logarithms of their sums.
-  const auto sigmoid = [](const array& y) { return kernels::activate(y, Activation::sigmoid); };
-  const array ahead = mx::maximum(mx::subtract(far_level, near_level), array(-80.0f));  // nothing far: -inf
-  const array level = mx::add(near_level, kernels::activate(ahead, Activation::softplus));
-  const array whole = fault("sinks dropped") ? mx::ones_like(level) : sigmoid(mx::subtract(level, sinks_));
-  const auto by_head = [&](const array& y) { return mx::reshape(y, {tokens, o_.heads, o_.head_dim}); };
-  const auto share = [&](const array& y) { return mx::expand_dims(mx::multiply(y, whole), 2); };
-  const array near_part = mx::multiply(by_head(near), share(sigmoid(mx::negative(ahead))));
-  if (fault("pooled keys left out")) return mx::reshape(near_part, near.shape());
-  return mx::reshape(mx::add(near_part, mx::multiply(by_head(far), share(sigmoid(ahead)))), near.shape());
+  Leveled far = leveled(attend_level(q, (*pool_)(x, step), std::nullopt, step, pool_slot_, options));
+  if (fault("pooled keys left out"))
+    far.level = mx::full_like(far.level, array(-std::numeric_limits<float>::infinity()));
+  return joined(near, far, fault("sinks dropped") ? std::nullopt : std::optional(sinks_));
 }
 
 array PooledAttention::operator()(const array& x, Step& step) const {

@@ -15,7 +15,7 @@
 
 namespace mlxcel {
 
-struct PoolOptions {
+struct KeyPoolOptions {
   int hidden = 0;
   int width = 0;         // of a pooled entry
   int run = 4;           // tokens of one, 2 or more
@@ -28,7 +28,7 @@ struct PoolOptions {
 /// position_bias [run, width or 2 width] and kv_norm; rows keep what open runs hold.
 class Pool {
  public:
-  Pool(const Weights& w, const PoolOptions& options);
+  Pool(const Weights& w, const KeyPoolOptions& options);
   /// [tokens, 1, width]: the entry where a token closes its run, else zeros.
   array operator()(const array& x, Step& step) const;
 
@@ -38,7 +38,7 @@ class Pool {
   array pooled(const array& all, const std::vector<int32_t>& closing,
                const std::vector<int32_t>& start) const;
 
-  PoolOptions o_;
+  KeyPoolOptions o_;
   Linear in_;
   array bias_;
   RmsNorm norm_;

@@ -16,8 +16,9 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-constexpr uint64_t kFuel = 50'000'000;
+constexpr uint64_t kFuel = 10'000'000;  // steps, and 64 bytes of text each: 640 MB at most
 constexpr size_t kLargestFile = 64u << 20;
+constexpr size_t kLargestText = 64u << 20;
 constexpr const char* kDefault = "default";
 constexpr const char* kToolUse = "tool_use";
 
@@ -177,7 +178,11 @@ std::string ChatTemplate::render(const TemplateInput& input) const {
                               &fault, error.out())) {
     throw Error(ErrorKind::invalid_request, error.str());
   }
-  return text.str();
+  std::string out = text.str();
+  if (out.size() > kLargestText)
+    fail(ErrorKind::invalid_request, "chat template: it makes {} bytes of text, expected at most {}",
+         out.size(), kLargestText);
+  return out;
 }
 
 }  // namespace mlxcel

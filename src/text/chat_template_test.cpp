@@ -92,6 +92,10 @@ TEST(ChatTemplate, EndlessTemplatesEnd) {
        {"{% for a in range(99999) %}{% for b in range(99999) %}{{ b }}{% endfor %}{% endfor %}",
         "{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}", "{{ 'x' * 1000000000000 }}",
         "{{ [1] * 100000000 * 100000000 }}", "{{ range(10000000000) | list }}",
+        "{% set n = namespace(a='x') %}{% for i in range(29) %}{% set n.a = n.a + n.a %}{% endfor %}{{ n.a "
+        "}}",
+        "{{ '{:99999999999}'.format(1) }}", "{{ '{:.99999999999f}'.format(1.5) }}",
+        "{{ 'a'.center(99999999, 'x' * 1000) }}", "{{ 'ab'.replace('', 'x' * 30000000) }}",
         "{{ 'a'.ljust(10000000000) }}", "{{ 'a\\nb' | indent(1000000000) }}"}) {
     EXPECT_NE(error_of([&] {
                 const auto text = render(source, {.messages_json = kUser});

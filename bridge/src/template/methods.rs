@@ -9,6 +9,17 @@ fn charge(state: &State, bytes: usize) -> Result<(), Error> {
     state.consume_fuel((bytes / 64) as u64)
 }
 
+/// Bytes that the widths and precisions of a format string's fields ask for.
+fn widths(format: &str) -> usize {
+    let format = format.replace("{{", "");
+    let fields = format.split('{').skip(1).filter_map(|field| field.split('}').next()?.split_once(':'));
+    fields
+        .flat_map(|(_, spec)| spec.split(|c: char| !c.is_ascii_digit()))
+        .filter(|digits| !digits.is_empty())
+        .map(|digits| digits.parse::<usize>().unwrap_or(usize::MAX))
+        .fold(0, usize::saturating_add)
+}
+
 /// Python's methods that the library lacks or reads differently.
 pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> Result<Value, Error> {
     if let Some(text) = value.as_str() {
@@ -69,7 +80,7 @@ pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> R
                 let fill = fill.unwrap_or(if method == "zfill" { "0" } else { " " });
                 let size = text.chars().count();
                 let room = usize::try_from(width).unwrap_or(0).saturating_sub(size);
-                charge(state, room)?;
+                charge(state, room.saturating_mul(fill.len()))?;
                 if room > 100_000_000 {
                     return Err(Error::new(
                         ErrorKind::InvalidOperation,
@@ -106,6 +117,7 @@ pub fn call(state: &mut State, value: &Value, method: &str, args: &[Value]) -> R
                 let () = from_args(args)?;
                 return Ok(Value::from(text.to_lowercase().replace('ß', "ss")));
             }
+            "format" => charge(state, widths(text))?, // the library makes room for any width
             _ => {}
         }
     }

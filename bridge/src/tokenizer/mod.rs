@@ -13,9 +13,11 @@ mod unigram;
 pub use decode::Stream;
 pub use gguf::{from_vocabulary, Vocabulary};
 
+use crate::ffi::fenced;
 use ahash::AHashSet;
 use model::{Normaliser, SharedModel};
 use pre::PreTokeniser;
+use serde::de::IgnoredAny;
 use serde_json::Value;
 use std::sync::OnceLock;
 use tokenizers::decoders::DecoderWrapper;
@@ -41,7 +43,12 @@ pub struct Tokenizer {
 
 impl Tokenizer {
     pub fn from_json(json: &[u8]) -> Result<Tokenizer, String> {
-        let parts: Parts = serde_json::from_slice(json).map_err(|e| e.to_string())?;
+        // Parts of the library panic where the JSON breaks off inside them.
+        let read = || serde_json::from_slice::<Parts>(json).map_err(|e| e.to_string());
+        let parts = fenced(read).map_err(|fault| match serde_json::from_slice::<IgnoredAny>(json) {
+            Err(error) => format!("not valid JSON: {error}"),
+            Ok(_) => fault,
+        })?;
         Tokenizer::new(parts)
     }
 

@@ -46,7 +46,7 @@ Mamba2Options mamba(const Config& c, int hidden, float eps) {
 
 /// Experts that read and write a narrower space, or the model's own; a shared one beside them.
 struct Experts {
-  Router router;
+  ExpertRouter router;
   ExpertBank experts;
   Mlp shared;
   std::optional<Linear> into = {}, back = {};
@@ -62,7 +62,7 @@ Experts experts(const Config& c, const Weights& w, int hidden, Activation activa
   const int latent = c.has("moe_latent_size") ? c.integer("moe_latent_size", 1, kMaxWidth) : 0;
   const MoeOptions o = MoeOptions::grouped(c);
   Experts parts{
-      .router = Router(w, hidden, o),
+      .router = ExpertRouter(w, hidden, o),
       .experts = ExpertBank(w / o.bank, {.experts = o.experts,
                                          .hidden = latent > 0 ? latent : hidden,
                                          .width = o.width,
