@@ -250,6 +250,7 @@ std::vector<Rule> weights(const Config& c, const Source&) {
 Arch arch_deepseek_v4() {
   return {
       .model_types = {"deepseek_v4"},
+      .gguf = {"deepseek4"},
       .reference = "transformers DeepseekV4ForCausalLM",
       .build = build,
       .weights = weights,

@@ -11,6 +11,7 @@ Arch arch_deepseek_vl_v2() {
       drop("tile_indicators"),   rename("language.*", "*")};
   return preceded(
       text_side({.model_types = {"deepseek_vl_v2", "deepseekocr", "deepseekocr_2", "deepseek_ocr2"},
+                 .gguf = {"deepseek2-ocr"},
                  .reference = "transformers DeepseekV2ForCausalLM, DeepseekOcr2ForConditionalGeneration",
                  .tiny = R"({"model_type": "deepseek_vl_v2", "language_config": {"model_type": "deepseek_v2",
               "vocab_size": 256, "hidden_size": 128, "intermediate_size": 192, "num_hidden_layers": 3,

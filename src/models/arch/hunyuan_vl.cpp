@@ -6,6 +6,7 @@ namespace mlxcel {
 
 Arch arch_hunyuan_vl() {
   return preceded(text_side({.model_types = {"hunyuan_vl"},
+                             .gguf = {"hunyuan_vl"},
                              .reference = "transformers HunYuanVLForConditionalGeneration",
                              .tiny = R"({"model_type": "hunyuan_vl", "vocab_size": 256, "hidden_size": 64,
               "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 6,

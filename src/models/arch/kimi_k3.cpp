@@ -228,6 +228,7 @@ std::vector<Rule> rules(const Config& outer, const Source&) {
 
 Arch arch_kimi_k3() {
   return {.model_types = {"kimi_k3"},
+          .gguf = {"kimi-k3"},
           .reference = "mlx-lm kimi_k3",
           .build = build,
           .weights = rules,

@@ -7,6 +7,7 @@ namespace mlxcel {
 Arch arch_paddleocr_vl() {
   Arch arch =
       preceded(text_side({.model_types = {"paddleocr_vl"},
+                          .gguf = {"paddleocr"},
                           .reference = "transformers PaddleOCRVLForConditionalGeneration",
                           .tiny = R"({"model_type": "paddleocr_vl", "use_bias": false, "vocab_size": 256,
               "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 3, "num_attention_heads": 6,
