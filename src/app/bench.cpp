@@ -14,9 +14,11 @@
 #include <thread>
 
 #include "app/bench_kernels.h"
+#include "app/bench_masks.h"
 #include "app/commands.h"
 #include "app/flags/shared.h"
 #include "app/options.h"
+#include "app/say.h"
 #include "app/terminal.h"
 
 namespace mlxcel::app {
@@ -214,10 +216,10 @@ void run_engine(const ServeFlags& flags, const std::vector<Test>& tests, int rep
       result.samples_ns.push_back(ns);
       result.samples_ts.push_back(static_cast<double>(test.prompt + test.generated) * test.batch * 1e9 / ns);
       if (live)
-        fmt::print(stderr, "\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch,
-                   result.samples_ts.back(), i + 1, repetitions);
+        say("\r\033[K{} b{}: {:.1f} t/s ({}/{})", test.name(), test.batch, result.samples_ts.back(), i + 1,
+            repetitions);
     }
-    if (live) fmt::print(stderr, "\r\033[K");
+    if (live) say("\r\033[K");
     const EngineStats after = engine->stats();
     result.drafted = after.drafted - before.drafted;
     result.accepted = after.accepted - before.accepted;
@@ -256,6 +258,7 @@ int bench_command(int argc, char** argv) {
             "  mlxcel bench -m SmolLM2-135M-Instruct -p 512 -n 128\n"
             "  mlxcel bench -m model.gguf -n 64 -b 1,8,16 -o json\n"
             "  mlxcel bench -m ./a,./b -p 0 -n 128 -d 0,2048,8192\n"
+            "  mlxcel bench -m SmolLM2-135M-Instruct --masks\n"
             "  mlxcel bench --kernels\n");
   add_source_flags(app, model, false);
   const auto list = [&](const char* names, auto& values, const char* about) {
@@ -280,6 +283,9 @@ int bench_command(int argc, char** argv) {
                                   ->type_name("FILTER")
                                   ->expected(0, 1)
                                   ->group("Tests");
+  bool masks = false;
+  app.add_flag("--masks", masks, "measure what constrained answers cost a token, the vocabulary alone")
+      ->group("Tests");
   app.add_option("--delay", delay, "seconds of rest before each repetition")
       ->type_name("S")
       ->check(CLI::Range(0.0, 3600.0))
@@ -307,6 +313,10 @@ int bench_command(int argc, char** argv) {
     return bench_kernels(repetitions, kernels, format);
   }
   if (model.model.empty()) throw UsageError("bench: -m, --model is required");
+  if (masks) {
+    engine_options(model);
+    return bench_masks(model, repetitions, format);
+  }
 
   std::vector<Test> tests;
   for (const int batch : positive(batches, "--batch", 1))
