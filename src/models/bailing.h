@@ -6,6 +6,7 @@
 
 #include "checkpoint/config.h"
 #include "checkpoint/rules.h"
+#include "models/arch.h"
 #include "models/decoder.h"
 #include "nn/weights.h"
 
@@ -22,6 +23,9 @@ struct BailingForm {
 };
 
 Decoder bailing_decoder(const Config& config, const Weights& w, const BailingForm& form);
-std::vector<Rule> bailing_rules();
+std::vector<Rule> bailing_rules(const Config& config);
+/// The second generation's block, behind the last layer: one sparse layer. References: inclusionAI's
+/// modeling_bailing_moe_v2, sglang's bailing_moe_nextn.
+MtpArch bailing_mtp(const BailingForm& form);
 
 }  // namespace mlxcel

@@ -103,4 +103,29 @@ std::vector<Rule> longcat_rules(const Config& c) {
          heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
 }
 
+MtpArch longcat_mtp() {
+  const auto build = [](const Config& c, const Weights& w) {
+    const auto d = longcat_dims(c);
+    const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
+    const Weights own = w / "mtp";
+    return deepseek_mtp(
+        own, d.hidden, eps,
+        {PreNorm{.mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
+                 .mixer = Mla(own / "self_attn", attention(c, d)),
+                 .ffn_norm = own.rms_norm("post_attention_layernorm", d.hidden, eps),
+                 .ffn = GatedMlp(own / "mlp", d.hidden, c.integer("ffn_hidden_size", 1, kMaxWidth),
+                                 activation_from(c.get<std::string>("hidden_act", "silu")))}},
+        "norm", true);
+  };
+  return {.build = build, .weights = [](const Config& c, const Source&) {
+            const auto mla = attention(c, longcat_dims(c));
+            return std::vector<Rule>{rename("model.mtp.norm.*", "mtp.norm.*"),
+                                     rename("model.mtp.layers.0.enorm.m.*", "mtp.enorm.*"),
+                                     rename("model.mtp.layers.0.hnorm.m.*", "mtp.hnorm.*"),
+                                     rename("model.mtp.layers.0.transformer_layer.mlp.*", "mtp.mlp.*")} +
+                   mtp_rules_of("model.mtp.layers.0.") +
+                   heads_of_kv_b(mla.heads, mla.plain_dim, mla.value_dim);
+          }};
+}
+
 }  // namespace mlxcel

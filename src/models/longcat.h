@@ -7,6 +7,7 @@
 
 #include "checkpoint/config.h"
 #include "checkpoint/rules.h"
+#include "models/arch.h"
 #include "models/decoder.h"
 #include "nn/ngram.h"
 #include "nn/weights.h"
@@ -20,5 +21,7 @@ Decoder longcat_decoder(const Config& config, const Weights& w, const char* embe
                         const std::optional<NgramMix>& ngrams = std::nullopt);
 
 std::vector<Rule> longcat_rules(const Config& config);
+/// One dense layer with a single attention. Reference: vLLM's longcat_flash_mtp.
+MtpArch longcat_mtp();
 
 }  // namespace mlxcel

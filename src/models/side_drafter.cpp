@@ -39,6 +39,16 @@ DrafterKind drafter_kind(const Config& config) {
   return arch_of_drafter(config) != nullptr ? DrafterKind::mtp : DrafterKind::model;
 }
 
+MtpHead::Shared own_or(MtpHead::Shared target, const Weights& weights) {
+  const Weights own = weights / "mtp";
+  const int vocab = target.embedding.rows, hidden = target.embedding.width;
+  if (own.has("embed_tokens.weight"))
+    target.embedding = own.embedding("embed_tokens", vocab, hidden, target.embedding.scale);
+  if (own.has("shared_head.head.weight"))
+    target.head = own.linear("shared_head.head", vocab, hidden, Bias::none);
+  return target;
+}
+
 std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<Source> source,
                                         const Model& target) {
   const NamedArch* found = arch_of_drafter(config);
@@ -62,12 +72,7 @@ std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<So
   const auto rules = arch.drafter_weights(sizes, *source);
   const auto weights = Weights::load(apply_rules(std::move(source), rules), layout);
   MtpBlock block = arch.build(sizes, weights);
-  MtpHead::Shared shared{*target.table(), *target.head()};
-  const Weights own = weights / "mtp";
-  if (own.has("embed_tokens.weight"))
-    shared.embedding = own.embedding("embed_tokens", info.vocab_size, info.hidden, shared.embedding.scale);
-  if (own.has("shared_head.head.weight"))
-    shared.head = own.linear("shared_head.head", info.vocab_size, info.hidden, Bias::none);
+  MtpHead::Shared shared = own_or({*target.table(), *target.head()}, weights);
   const auto unasked = weights.report().unasked;
   if (!unasked.empty())
     fail(ErrorKind::bad_checkpoint, "{}: {}: a tensor that such a drafter does not have", config.where(),

@@ -17,6 +17,9 @@ const char* to_string(DrafterKind kind);  // "draft", "mtp", "dflash"
 /// From its configuration alone: a smaller model, a block of multi-token prediction, a block drafter.
 DrafterKind drafter_kind(const Config& config);
 
+/// The target's embedding and head, or those that a block under "mtp" brings.
+MtpHead::Shared own_or(MtpHead::Shared target, const Weights& weights);
+
 /// A block of multi-token prediction in a folder of its own. Embedding and head are the target's, unless the
 /// folder brings them.
 std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<Source> source,

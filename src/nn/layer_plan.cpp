@@ -11,19 +11,9 @@ namespace mlxcel {
 
 std::vector<bool> LayerPlan::listed_types(const Config& config, int layers) {
   std::vector<bool> sliding;
-  if (!config.has("layer_types")) return sliding;
-  const auto types = config.get<std::vector<std::string>>("layer_types");
-  if (static_cast<int>(types.size()) != layers)
-    fail(ErrorKind::bad_checkpoint, "{}: layer_types: expected {} entries (num_hidden_layers), found {}",
-         config.where(), layers, types.size());
-  for (const auto& type : types) {
-    if (type != "full_attention" && type != "sliding_attention")
-      fail(ErrorKind::unsupported,
-           "{}: layer_types: \"{}\" is not supported here: expected full_attention or "
-           "sliding_attention",
-           config.where(), type);
-    sliding.push_back(type == "sliding_attention");
-  }
+  for (const auto& kind :
+       listed_kinds(config, "layer_types", layers, {"full_attention", "sliding_attention"}))
+    sliding.push_back(kind == "sliding_attention");
   return sliding;
 }
 
@@ -39,6 +29,9 @@ std::vector<std::string> listed_kinds(const Config& config, const char* key, int
                                       const std::vector<std::string>& known) {
   if (!config.has(key)) return {};
   auto kinds = config.get<std::vector<std::string>>(key);
+  // Some list their layers of next-token prediction too.
+  const auto further = static_cast<size_t>(config.integer("num_nextn_predict_layers", 0, 64, 0));
+  if (kinds.size() == static_cast<size_t>(layers) + further) kinds.resize(static_cast<size_t>(layers));
   if (static_cast<int>(kinds.size()) != layers)
     fail(ErrorKind::bad_checkpoint, "{}: {}: expected {} entries (num_hidden_layers), found {}",
          config.where(), key, layers, kinds.size());

@@ -103,8 +103,8 @@ TEST_P(MtpEngine, DraftsChangeNothing) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MtpEngine,
-                         ::testing::Values("deepseek_v3", "glm4_moe", "mimo_v2_flash", "nemotron_h",
-                                           "qwen3_5", "qwen3_next"),
+                         ::testing::Values("bailing_moe", "deepseek_v3", "glm4_moe", "longcat_flash",
+                                           "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_next", "step3p5"),
                          [](const auto& given) { return std::string(given.param); });
 
 std::shared_ptr<Source> source_of(const Json& tensors) {

@@ -1,5 +1,5 @@
-// Multi-token prediction blocks against the same blocks put together from transformers' layers (mtp/*.json,
-// written by tools/golden/mtp.py).
+// Multi-token prediction blocks against the same blocks put together from transformers' and mlx-lm's layers
+// (mtp/*.json, written by tools/golden/mtp.py and mtp_mlx.py).
 #include <gtest/gtest.h>
 #include <mlx/transforms.h>
 
@@ -71,6 +71,7 @@ std::vector<std::pair<array, array>> in_chunks(
 std::string stem_of(const std::string& name, const std::string& config) {
   if (name == "mimo") return "model.mtp_layers.0.";
   if (name == "mimo_v2_flash") return "model.mtp.layers.0.";
+  if (name == "longcat_flash") return "model.mtp.";
   if (name == "ernie4_5_moe") return "model.mtp_";
   for (const char* under : {"exaone_moe", "nemotron_h", "qwen3_5", "qwen3_next"})
     if (name == under) return "mtp.";
@@ -130,9 +131,10 @@ TEST_P(MtpGoldenTest, checkpoints_without_its_tensors_have_none) {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, MtpGoldenTest,
-                         ::testing::Values("deepseek_v3", "deepseek_v32", "ernie4_5_moe", "exaone_moe",
-                                           "glm4_moe", "glm4_moe_lite", "glm_moe_dsa", "mimo",
-                                           "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_next"),
+                         ::testing::Values("bailing_moe", "deepseek_v3", "deepseek_v32", "ernie4_5_moe",
+                                           "exaone_moe", "glm4_moe", "glm4_moe_lite", "glm_moe_dsa",
+                                           "longcat_flash", "mimo", "mimo_v2_flash", "nemotron_h", "qwen3_5",
+                                           "qwen3_next", "step3p5"),
                          [](const auto& one) { return std::string(one.param); });
 
 /// The block's tensors under the names that a drafter's folder has for them.

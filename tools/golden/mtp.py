@@ -206,9 +206,24 @@ def guesses(family, config, tokens, variant=None):
     return {**{family.published(name): shape for name, shape in tensors.items()}, **extra}, logits
 
 
-def main():
+def write(name, config, reference, guess):
+    """`guess(tokens, variant)` gives tensors and logits; tokens are sought whose choice of experts hangs on no rounding."""
     out = pathlib.Path(__file__).resolve().parents[2] / "tests" / "golden" / "mtp"
     out.mkdir(exist_ok=True)
+    for seed in range(1, 1000):
+        tokens = np.random.default_rng(seed).integers(0, config["vocab_size"], 24).tolist()
+        tensors, logits = guess(tokens)
+        moved = generate.distance(False, logits, guess(tokens, "nudged")[1])
+        if moved < generate.STEADY:
+            break
+    keep = [0, 1, 7, 15, len(tokens) - 2]
+    body = {"name": name, "reference": reference, "config": config, "tensors": tensors, "tokens": tokens, "positions": keep,
+            "logits": generate.rounded(logits[keep])}
+    (out / f"{name}.json").write_text(generate.lines(body))
+    print(f"{name}: nudged moves {moved:.1e}, logits up to {np.abs(logits).max():.2f}")
+
+
+def main():
     cases = (("deepseek_v3", DeepSeek, DEEPSEEK_V3), ("deepseek_v32", DeepSeek, {**DSA, "num_nextn_predict_layers": 1}),
              ("glm_moe_dsa", Dsa, {**GLM_DSA, "num_nextn_predict_layers": 1}), ("ernie4_5_moe", Ernie, ERNIE),
              ("exaone_moe", Exaone, EXAONE), ("glm4_moe", DeepSeek, {**GLM4_MOE, "num_nextn_predict_layers": 1}),
@@ -218,18 +233,8 @@ def main():
     for name, family, config in cases:
         if sys.argv[1:] and name not in sys.argv[1:]:
             continue
-        for seed in range(1, 1000):
-            tokens = np.random.default_rng(seed).integers(0, config["vocab_size"], 24).tolist()
-            tensors, logits = guesses(family(config), config, tokens)
-            # No choice of experts may hang on rounding.
-            moved = generate.distance(False, logits, guesses(family(config), config, tokens, "nudged")[1])
-            if moved < generate.STEADY:
-                break
-        keep = [0, 1, 7, 15, len(tokens) - 2]
-        body = {"name": name, "reference": f"transformers {generate.transformers.__version__} layers", "config": config,
-                "tensors": tensors, "tokens": tokens, "positions": keep, "logits": generate.rounded(logits[keep])}
-        (out / f"{name}.json").write_text(generate.lines(body))
-        print(f"{name}: nudged moves {moved:.1e}, logits up to {np.abs(logits).max():.2f}")
+        write(name, config, f"transformers {generate.transformers.__version__} layers",
+              lambda tokens, variant=None, f=family, c=config: guesses(f(c), c, tokens, variant))
 
 
 if __name__ == "__main__":

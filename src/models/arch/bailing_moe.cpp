@@ -10,7 +10,8 @@ Arch arch_bailing_moe() {
       .gguf = {"bailingmoe", "bailingmoe2"},
       .reference = "mlx-lm bailing_moe",
       .build = +[](const Config& c, const Weights& w) { return bailing_decoder(c, w, {}); },
-      .weights = bailing_rules(),
+      .weights = [](const Config& c, const Source&) { return bailing_rules(c); },
+      .mtp = bailing_mtp({}),
       .tiny =
           R"({"model_type": "bailing_moe", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",

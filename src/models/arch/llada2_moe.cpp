@@ -18,12 +18,8 @@ Decoder build(const Config& c, const Weights& w) {
   const int mask = c.has("mask_token_id") || vocab > kPublishedMask
                        ? c.integer("mask_token_id", 0, vocab - 1, kPublishedMask)
                        : c.integer("mask_token_id", 0, vocab - 1);
-  // The published generate() takes these two as arguments; --max-denoising-steps and --diffusion-threshold
-  // write them here.
-  model.diffuses({.block = block,
-                  .mask = mask,
-                  .threshold = c.get<float>("denoising_threshold", 0.95f),
-                  .steps = c.integer("denoising_steps", 0, block, 0)});
+  // The published generate() takes these two as arguments.
+  model.diffuses({.block = block, .mask = mask, .threshold = 0.95f, .steps = 0});
   return model;
 }
 
@@ -35,7 +31,7 @@ Arch arch_llada2_moe() {
       .gguf = {"llada-moe"},
       .reference = "modeling_llada2_moe LLaDA2MoeModelLM",
       .build = build,
-      .weights = bailing_rules(),
+      .weights = [](const Config& c, const Source&) { return bailing_rules(c); },
       .tiny = R"({"model_type": "llada2_moe", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 3, "num_attention_heads": 6, "num_key_value_heads": 2, "hidden_act": "silu",
               "max_position_embeddings": 512, "rms_norm_eps": 1e-6, "rope_theta": 10000.0,

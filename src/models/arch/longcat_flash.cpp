@@ -11,6 +11,7 @@ Arch arch_longcat_flash() {
       .reference = "mlx-lm longcat_flash",
       .build = +[](const Config& c, const Weights& w) { return longcat_decoder(c, w); },
       .weights = [](const Config& c, const Source&) { return longcat_rules(c); },
+      .mtp = longcat_mtp(),
       .tiny = R"({"model_type": "longcat_flash", "vocab_size": 256, "hidden_size": 64, "ffn_hidden_size": 192,
               "num_layers": 2, "num_attention_heads": 6, "q_lora_rank": 64, "kv_lora_rank": 64,
               "qk_nope_head_dim": 64, "qk_rope_head_dim": 32, "v_head_dim": 64, "hidden_act": "silu",

@@ -95,11 +95,13 @@ MoeOptions experts(const Config& c, int layer) {
   return moe;
 }
 
-Decoder build(const Config& c, const Weights& w) {
-  const auto d = dims(c);
-  const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
-  const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 1, kMaxPositions, 512),
-                                    [](int i) { return i % 2 == 0; });
+float norm_epsilon(const Config& c) { return epsilon(c, "rms_norm_eps", 1e-5f); }
+
+int window_of(const Config& c) { return c.integer("sliding_window", 1, kMaxPositions, 512); }
+
+/// Of layer `i`, which sees `window` tokens, 0: all.
+Attention attention(const Config& c, const Weights& layer, int i, int window) {
+  const Dims d = dims(c);
   Dims local = d;
   if (const Config other = c.child("attention_other_setting"); !other.empty()) {
     local.heads = other.integer("num_attention_heads", 1, 4096);
@@ -107,41 +109,72 @@ Decoder build(const Config& c, const Weights& w) {
   }
   check_groups(c, d);
   check_groups(c, local);
-  const auto sparse = sparse_layers(c, d.layers);
   std::optional<OutputGate> gate;
   if (c.get("use_head_wise_attn_gate", true)) gate = OutputGate{.name = "g_proj", .per_head = true};
+  const bool slides = window > 0;
+  return Attention(
+      layer / "self_attn", slides ? local : d,
+      {.rope = rotation(c, d, i, slides && c.has("layer_types") ? "sliding_attention" : "full_attention"),
+       .qk_norm = HeadNormOptions{.eps = norm_epsilon(c)},
+       .window = window,
+       .gate = gate,
+       .qkv_bias = Bias::none,
+       .out_bias = Bias::none});
+}
 
+GatedMlp dense(const Config& c, const Weights& layer, int i) {
+  return GatedMlp(layer / "mlp", dims(c).hidden, c.integer("intermediate_size", 1, kMaxWidth),
+                  Activation::silu, Bias::none, {}, clamp(c, "swiglu_limits_shared", i));
+}
+
+Decoder build(const Config& c, const Weights& w) {
+  const auto d = dims(c);
+  const auto plan = LayerPlan::from(c, d.layers, window_of(c), [](int i) { return i % 2 == 0; });
+  const auto sparse = sparse_layers(c, d.layers);
   return pre_norm_decoder(
-      c, w, d, eps,
-      {.mixer =
-           [&](int i, const Weights& layer) {
-             const bool slides = plan.sliding(i);
-             const std::string type = slides && c.has("layer_types") ? "sliding_attention" : "full_attention";
-             return Attention(layer / "self_attn", slides ? local : d,
-                              {.rope = rotation(c, d, i, type),
-                               .qk_norm = HeadNormOptions{.eps = eps},
-                               .window = plan.window(i),
-                               .gate = gate,
-                               .qkv_bias = Bias::none,
-                               .out_bias = Bias::none});
-           },
+      c, w, d, norm_epsilon(c),
+      {.mixer = [&](int i, const Weights& layer) { return attention(c, layer, i, plan.window(i)); },
        .ffn =
            [&](int i, const Weights& layer) {
              if (sparse.contains(i)) return Ffn(SparseMoe(layer / "mlp", d.hidden, experts(c, i)));
-             return Ffn(GatedMlp(layer / "mlp", d.hidden, c.integer("intermediate_size", 1, kMaxWidth),
-                                 Activation::silu, Bias::none, {}, clamp(c, "swiglu_limits_shared", i)));
+             return Ffn(dense(c, layer, i));
            }});
+}
+
+/// A sliding dense layer with a head of its own; of several published blocks the first.
+MtpBlock mtp(const Config& c, const Weights& w) {
+  const auto d = dims(c);
+  const float eps = norm_epsilon(c);
+  const Weights own = w / "mtp";
+  return deepseek_mtp(own, d.hidden, eps,
+                      {PreNorm{.mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
+                               .mixer = attention(c, own, d.layers, window_of(c)),
+                               .ffn_norm = own.rms_norm("post_attention_layernorm", d.hidden, eps),
+                               .ffn = dense(c, own, d.layers)}});
+}
+
+/// As StepFun publishes it: norms are stored around zero.
+bool published_raw(const Source& source) {
+  const auto names = source.names();
+  return std::any_of(names.begin(), names.end(), [](const std::string& name) {
+    return name.find(".moe.") != std::string::npos || (name.find(".share_expert.") != std::string::npos &&
+                                                       name.find(".mlp.share_expert.") == std::string::npos);
+  });
+}
+
+std::vector<Rule> mtp_rules(const Config& c, const Source& source) {
+  const auto block = fmt::format("model.layers.{}.", c.integer("num_hidden_layers", 1, kMaxLayers));
+  std::vector<Rule> rules{rename(block + "transformer.*", block + "*"),
+                          rename(block + "shared_head.output.*", "mtp.shared_head.head.*"),
+                          rename(block + "*", "mtp.*"), drop("model.*"), drop("lm_head.*")};
+  if (published_raw(source)) rules.push_back(add_constant("mtp.*norm.weight", 1.0f));
+  return rules;
 }
 
 std::vector<Rule> weights(const Config& c, const Source& source) {
   auto rules = drop_layers("model.layers", c.integer("num_hidden_layers", 1, kMaxLayers), 8);
   rules.push_back(drop("*.mtp*"));
-  const auto names = source.names();
-  const bool raw = std::any_of(names.begin(), names.end(), [](const std::string& name) {
-    return name.find(".moe.") != std::string::npos || (name.find(".share_expert.") != std::string::npos &&
-                                                       name.find(".mlp.share_expert.") == std::string::npos);
-  });
-  if (!raw) return rules;
+  if (!published_raw(source)) return rules;
   for (const auto& [from, to] : {std::pair("*.moe.gate_proj.*", "*.mlp.switch_mlp.gate_proj.*"),
                                  {"*.moe.up_proj.*", "*.mlp.switch_mlp.up_proj.*"},
                                  {"*.moe.down_proj.*", "*.mlp.switch_mlp.down_proj.*"},
@@ -163,6 +196,7 @@ Arch arch_step3p5() {
       .reference = "mlx-lm step3p5",
       .build = build,
       .weights = weights,
+      .mtp = {.build = mtp, .weights = mtp_rules},
       .tiny = R"({"model_type": "step3p5", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,
               "num_hidden_layers": 4, "num_attention_heads": 6, "num_attention_groups": 2, "head_dim": 32,
               "max_position_embeddings": 512, "rms_norm_eps": 1e-5, "sliding_window": 8,
