@@ -121,20 +121,31 @@ void check(const DiffusionFlags& flags, const ModelInfo& info) {
   if (flags.steps && !model.redraws && *flags.steps > model.block)
     throw UsageError(fmt::format("--max-denoising-steps {}: the blocks of this model have {} tokens",
                                  *flags.steps, model.block));
-  if (flags.sampler == "entropy-bound" && !model.redraws)
+  if (flags.sampler && *flags.sampler != "confidence" && !model.redraws)
     throw UsageError(
-        fmt::format("--diffusion-sampler entropy-bound: {} takes the tokens that it is surest of: confidence",
-                    info.model_type));
-  if (flags.sampler == "entropy-bound" && flags.threshold)
+        fmt::format("--diffusion-sampler {}: {} takes the tokens that it is surest of: confidence",
+                    *flags.sampler, info.model_type));
+  if (flags.sampler && *flags.sampler != "confidence" && flags.threshold)
     throw UsageError("--diffusion-threshold: belongs to --diffusion-sampler confidence");
-  if (flags.canvas && !model.redraws)
+  const auto length = [&](const char* flag, const std::optional<int>& tokens) {
+    if (!tokens) return;
+    if (!model.redraws)
+      throw UsageError(fmt::format("{} {}: the blocks of {} have the {} tokens that it was trained with",
+                                   flag, *tokens, info.model_type, model.block));
+    if (*tokens > model.block)
+      throw UsageError(fmt::format("{} {}: the longest of this model is {}", flag, *tokens, model.block));
+  };
+  length("--diffusion-max-canvas-length", flags.most);
+  length("--diffusion-min-canvas-length", flags.least);
+  if (flags.whole && !model.redraws)
+    throw UsageError(fmt::format("--diffusion-full-canvas: the blocks of {} always have {} tokens",
+                                 info.model_type, model.block));
+  if (flags.least && flags.most && *flags.least > *flags.most)
+    throw UsageError(fmt::format("--diffusion-min-canvas-length {}: over --diffusion-max-canvas-length {}",
+                                 *flags.least, *flags.most));
+  if (flags.whole && flags.least)
     throw UsageError(
-        fmt::format("--diffusion-max-canvas-length {}: the blocks of {} have the {} tokens that it was "
-                    "trained with",
-                    *flags.canvas, info.model_type, model.block));
-  if (flags.canvas && *flags.canvas > model.block)
-    throw UsageError(fmt::format("--diffusion-max-canvas-length {}: the longest of this model is {}",
-                                 *flags.canvas, model.block));
+        "--diffusion-full-canvas, --diffusion-min-canvas-length: blocks are always the longest, or not");
 }
 
 }  // namespace
@@ -178,18 +189,8 @@ void override_rope(Checkpoint& checkpoint, const RopeFlags& flags) {
   });
 }
 
-void override_diffusion(Checkpoint& checkpoint, const DiffusionFlags& flags) {
-  if (!flags.any()) return;
-  const ModelInfo info = plan_model(checkpoint.config, checkpoint.source).info;
-  check(flags, info);
-  edit_config(checkpoint, [&](Json& config) {
-    if (flags.steps) config["denoising_steps"] = *flags.steps;
-    if (flags.canvas) config["canvas_length"] = *flags.canvas;
-    if (flags.threshold)
-      config["denoising_threshold"] = *flags.threshold;
-    else if (flags.sampler == "confidence")
-      config["denoising_threshold"] = info.diffusion.threshold;
-  });
+void require_blocks(const Checkpoint& checkpoint, const DiffusionFlags& flags) {
+  if (flags.any()) check(flags, plan_model(checkpoint.config, checkpoint.source).info);
 }
 
 void require_rotary(const Checkpoint& checkpoint, const RopeFlags& flags) {

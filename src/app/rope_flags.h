@@ -1,13 +1,14 @@
-// Flags that rewrite the configuration before a model is built, so that its layers see them through the one
-// reader: positions (features.md 16) and rounds of text diffusion (features.md 12). Thread: main.
-// Failure: UsageError for values and for models that have no blocks, unsupported where a model has no rotary
-// positions.
+// Flags that are checked against the model: positions (features.md 16), which rewrite the configuration
+// before it is built, so that its layers see them through the one reader; rounds of text diffusion
+// (features.md 12), which the engine follows. Thread: main. Failure: UsageError for values and for models
+// that have no blocks, unsupported where a model has no rotary positions.
 #pragma once
 
 #include <optional>
 #include <string>
 
 #include "checkpoint/checkpoint.h"
+#include "engine/denoising.h"
 
 namespace mlxcel::app {
 
@@ -21,14 +22,7 @@ struct RopeFlags {
 };
 
 /// Of models that fill in blocks of tokens; absent: the model's own.
-struct DiffusionFlags {
-  std::optional<int> steps;         // most rounds of a block
-  std::optional<double> threshold;  // tokens surer than this are taken at once
-  std::string sampler;              // "entropy-bound", "confidence"
-  std::optional<int> canvas;        // longest block
-
-  bool any() const { return steps || threshold || !sampler.empty() || canvas; }
-};
+using DiffusionFlags = Denoising;
 
 /// What can be known without a model.
 void check(const RopeFlags& flags);
@@ -39,6 +33,6 @@ void override_rope(Checkpoint& checkpoint, const RopeFlags& flags);
 void require_rotary(const Checkpoint& checkpoint, const RopeFlags& flags);
 
 /// UsageError where the model writes one token after another, or cannot do what is asked of its blocks.
-void override_diffusion(Checkpoint& checkpoint, const DiffusionFlags& flags);
+void require_blocks(const Checkpoint& checkpoint, const DiffusionFlags& flags);
 
 }  // namespace mlxcel::app

@@ -105,6 +105,8 @@ class Weights {
 
   /// The type the weight is stored in (of its scales where quantised); f32 under record().
   mx::Dtype dtype(std::string_view name) const;
+  /// Counts what a part keeps beside the weights it was given (another form of one of them).
+  void hold(size_t bytes) const;
   /// Leaves a tensor of the checkpoint unused on purpose.
   void leave_out(std::string_view name) const;
   void warn(std::string message) const;
@@ -131,7 +133,6 @@ class Weights {
   /// record().
   class Group;
   std::optional<array> bias_of(const std::string& name, int out, Bias bias) const;
-  void hold(size_t bytes) const;
   std::shared_ptr<const AdapterSite> site(const std::vector<std::string>& names, const std::vector<int>& outs,
                                           int in, int experts = 0) const;
 

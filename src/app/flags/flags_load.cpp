@@ -58,16 +58,23 @@ void add_load_flags(std::vector<Flag>& f) {
       {"--max-denoising-steps", "", g, Kind::value, "N",
        "most rounds that fill in a block; default: one for each of its tokens",
        integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.steps = static_cast<int>(n); })});
-  f.push_back({"--diffusion-threshold", "", g, Kind::value, "F",
-               "tokens that the model is surer of than this are taken at once; default: the model's",
-               real(0, 1, [](S& s, double x) { s.serve.model.diffusion.threshold = x; })});
-  f.push_back({"--diffusion-sampler", "", g, Kind::value, "entropy-bound|confidence",
+  f.push_back(
+      {"--diffusion-threshold", "", g, Kind::value, "F",
+       "tokens that the model is surer of than this are taken at once; default: the model's",
+       real(0, 1, [](S& s, double x) { s.serve.model.diffusion.threshold = static_cast<float>(x); })});
+  f.push_back({"--diffusion-sampler", "", g, Kind::value, "entropy-bound|confidence|random",
                "which tokens of a round stay; default: the model's",
-               word({"entropy-bound", "confidence"},
+               word({"entropy-bound", "confidence", "random"},
                     [](S& s, const auto& v) { s.serve.model.diffusion.sampler = v; })});
   f.push_back(
+      {"--diffusion-min-canvas-length", "", g, Kind::value, "N",
+       "shortest block, where less is left to write; default: the model's",
+       integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.least = static_cast<int>(n); })});
+  f.push_back(
       {"--diffusion-max-canvas-length", "", g, Kind::value, "N", "longest block; default: the model's",
-       integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.canvas = static_cast<int>(n); })});
+       integer(1, 4096, [](S& s, long long n) { s.serve.model.diffusion.most = static_cast<int>(n); })});
+  f.push_back({"--diffusion-full-canvas", "", g, Kind::toggle, "", "blocks are always the longest",
+               onoff([](S& s, bool on) { s.serve.model.diffusion.whole = on; })});
 }
 
 }  // namespace mlxcel::app

@@ -479,12 +479,16 @@ TEST(Flags, DiffusionIsARowOfTheTable) {
   const auto state = read({"--max-denoising-steps", "4", "--diffusion-threshold", "0.5"});
   EXPECT_EQ(state.serve.model.diffusion.steps, 4);
   EXPECT_EQ(state.serve.model.diffusion.threshold, 0.5);
-  EXPECT_EQ(read({"--diffusion-sampler", "confidence"}).serve.model.diffusion.sampler, "confidence");
+  EXPECT_EQ(state.serve.model.diffusion.whole, false);
+  EXPECT_EQ(read({"--diffusion-sampler", "random"}).serve.model.diffusion.sampler, "random");
+  const auto lengths = read({"--diffusion-min-canvas-length", "64", "--diffusion-full-canvas"});
+  EXPECT_EQ(lengths.serve.model.diffusion.least, 64);
+  EXPECT_TRUE(lengths.serve.model.diffusion.whole);
   for (const auto& words : std::vector<std::vector<std::string>>{{"--max-denoising-steps", "0"},
                                                                  {"--diffusion-threshold", "1.5"},
-                                                                 {"--diffusion-sampler", "random"},
-                                                                 {"--diffusion-min-canvas-length", "64"},
-                                                                 {"--diffusion-full-canvas"}})
+                                                                 {"--diffusion-sampler", "surest"},
+                                                                 {"--diffusion-min-canvas-length", "0"},
+                                                                 {"--diffusion-max-canvas-length", "4097"}})
     EXPECT_NE(refusal(words), "") << words[0];
 }
 

@@ -15,15 +15,13 @@ Decoder build(const Config& c, const Weights& w) {
     fail(ErrorKind::unsupported,
          "{}: attention_bias: what is known and drafts would have biases of their own", c.where());
   Decoder model = gemma4_decoder(c, w, {.drafts = true});
-  // --max-denoising-steps and --diffusion-threshold write theirs here; by a threshold the surest tokens stay.
-  const bool threshold = c.has("denoising_threshold");
   const int canvas = c.integer("canvas_length", 1, 4096, 256);
   model.diffuses({.block = canvas,
                   .mask = -1,
-                  .threshold = c.get("denoising_threshold", 0.9f),
-                  .steps = c.integer("denoising_steps", 1, 4096, 48),
+                  .threshold = 0.9f,
+                  .steps = 48,
                   .redraws = true,
-                  .sampler = threshold ? Diffusion::Sampler::confidence : Diffusion::Sampler::entropy_bound});
+                  .sampler = Diffusion::Sampler::entropy_bound});
   return model;
 }
 
