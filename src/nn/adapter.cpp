@@ -22,12 +22,15 @@ struct AdapterLevel {
 
 struct AdapterMix {
   AdapterLevel tokens, wanted;
+  AdapterLevel drafts;  // tokens of drafts that know what an earlier round expected
 
   const AdapterLevel& level(int rows) const {
     if (rows == tokens.count) return tokens;
     if (rows == wanted.count) return wanted;
-    fail(ErrorKind::internal, "adapters: a product of {} rows in a step of {} tokens, {} of them wanted",
-         rows, tokens.count, wanted.count);
+    if (rows == drafts.count) return drafts;
+    fail(ErrorKind::internal,
+         "adapters: a product of {} rows in a step of {} tokens, {} of them wanted and {} of drafts", rows,
+         tokens.count, wanted.count, drafts.count);
   }
   bool touches(size_t site) const {
     return std::any_of(tokens.groups.begin(), tokens.groups.end(),
@@ -196,10 +199,19 @@ AdapterBook::Use::Use(const AdapterBook& book, const Step& step) : book_(book) {
   if (std::none_of(rows.begin(), rows.end(),
                    [](const StepRow& row) { return row.adapters && !row.adapters->uses.empty(); }))
     return;
-  std::vector<const AdapterSet*> tokens, wanted;
-  for (const StepRow& row : rows) tokens.insert(tokens.end(), static_cast<size_t>(row.count), row.adapters);
+  std::vector<const AdapterSet*> tokens, wanted, drafts;
+  std::vector<int> places;
+  for (const StepRow& row : rows) {
+    tokens.insert(tokens.end(), static_cast<size_t>(row.count), row.adapters);
+    if (!row.before) continue;
+    drafts.insert(drafts.end(), static_cast<size_t>(row.open), row.adapters);
+    for (int i = row.count - row.open; i < row.count; ++i) places.push_back(row.first + i);
+  }
   for (const int token : step.wanted()) wanted.push_back(tokens[static_cast<size_t>(token)]);
-  *book_.current_ = std::make_unique<AdapterMix>(AdapterMix{level_of(tokens), level_of(wanted)});
+  if (places.size() == step.wanted().size() && places != step.wanted())
+    fail(ErrorKind::internal, "adapters: {} tokens of drafts, and as many others wanted", places.size());
+  *book_.current_ =
+      std::make_unique<AdapterMix>(AdapterMix{level_of(tokens), level_of(wanted), level_of(drafts)});
 }
 
 AdapterBook::Use::~Use() { book_.current_->reset(); }

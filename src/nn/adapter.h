@@ -46,7 +46,8 @@ class AdapterSite {
   /// Whether a row of the step at hand wants something here.
   bool active() const;
   /// y [rows, out] or [rows, k, out], with what x [rows, in] or [rows, k, in] adds; experts [rows, k] of a
-  /// bank. Rows are all tokens of the step, or those whose logits are wanted.
+  /// bank. Rows are all tokens of the step, or those whose logits are wanted, or those of drafts that know
+  /// what an earlier round expected (StepRow::before).
   array added(const array& y, const array& x, const std::optional<array>& experts = std::nullopt) const;
   /// The same for a site whose outputs pass through `join` (an activation) before anyone sees them: y is what
   /// `join` makes without adapters, `open` what it is made from, of some rows.

@@ -14,14 +14,24 @@ namespace {
 
 bool has_draft(const StepRow& row) { return row.open > 0; }
 
+array joined(const std::vector<array>& parts) {
+  return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 0);
+}
+
 array rows_of(const array& x, int from, int to) { return mx::slice(x, {from, 0}, {to, x.shape(1)}); }
 
 }  // namespace
 
 Linear table_sum(const Weights& w, std::string_view table, int rows, int width) {
   Linear sum{.matrix = {}, .bias = {}, .out = width, .in = rows};
-  const auto stored = w.peek(std::string(table) + ".weight");
-  if (!stored) return sum;  // a plan
+  const std::string name = std::string(table) + ".weight";
+  if (!w.has(name)) return sum;
+  const auto stored = w.peek(name);
+  if (!stored) {  // a plan
+    const size_t size = std::max<size_t>(mx::size_of(w.dtype(name)), 2);
+    w.hold(static_cast<size_t>(rows) * static_cast<size_t>(width) * size);
+    return sum;
+  }
   const mx::Dtype dtype = stored->quantized() && stored->scales->dtype() != mx::bfloat16 ? mx::float16
                           : stored->quantized()                                          ? mx::bfloat16
                                                 : stored->data.dtype();
@@ -29,6 +39,7 @@ Linear table_sum(const Weights& w, std::string_view table, int rows, int width) 
   values.eval();
   const std::vector<Weight> one{{stored->name, {width, rows}, values, {}, {}, {}}};
   sum.matrix = kernels::Matrix::concatenated(one);
+  w.hold(sum.matrix.bytes());
   return sum;
 }
 
@@ -40,19 +51,30 @@ DraftInputs::DraftInputs(const Weights& w, const DraftInputOptions& options)
 
 array DraftInputs::operator()(const array& h, const Step& step) const {
   if (std::none_of(step.rows().begin(), step.rows().end(), has_draft)) return h;
+  // The drafts that know an earlier round's expectations go through the MLP together: what adapters add there
+  // is told by the tokens of all of them.
+  std::vector<array> shares, told;
+  if (!fault("draft before ignored"))
+    for (const StepRow& row : step.rows()) {
+      if (!row.before) continue;
+      shares.push_back(mx::softmax(*row.before, std::vector<int>{-1}, /*precise=*/true));
+      told.push_back(rows_of(h, row.first + row.count - row.open, row.first + row.count));
+    }
+  std::optional<array> seen;
+  if (!told.empty())
+    seen = mlp_(norm_(mx::multiply(expected_(joined(shares)), array(o_.scale))), joined(told));
   std::vector<array> parts;
+  int at = 0;  // in `seen`
   for (const StepRow& row : step.rows()) {
     const int end = row.first + row.count, draft = end - row.open;
     if (draft > row.first) parts.push_back(rows_of(h, row.first, draft));
     if (row.open == 0) continue;
-    array own = rows_of(h, draft, end);
-    if (row.before && !fault("draft before ignored")) {
-      const array share = mx::softmax(*row.before, std::vector<int>{-1}, /*precise=*/true);
-      own = mlp_(norm_(mx::multiply(expected_(share), array(o_.scale))), own);
-    }
+    const bool knows = seen && row.before;
+    const array own = knows ? rows_of(*seen, at, at + row.open) : rows_of(h, draft, end);
+    if (knows) at += row.open;
     parts.push_back(kernels::rms_norm(own, std::nullopt, o_.eps));
   }
-  return parts.size() == 1 ? parts[0] : mx::concatenate(parts, 0);
+  return joined(parts);
 }
 
 array by_draft(const Step& step, const array& known, const array& draft) {

@@ -160,6 +160,55 @@ TEST(Adapters, stand_beside_quantised_weights) {
   }
 }
 
+// Drafts that are drawn whole are read through what an earlier round expected, by an MLP that sees their
+// tokens alone: what adapters add there is each row's own too.
+TEST(Adapters, drafts_beside_drafts_are_each_as_alone) {
+  const auto entry = std::find_if(arch_table().begin(), arch_table().end(),
+                                  [](const NamedArch& e) { return e.family == "diffusion_gemma"; });
+  ASSERT_NE(entry, arch_table().end());
+  const auto model = build_model(tiny_config(*entry), tiny_source(*entry));
+  const auto matrices = adaptable(*entry, *model);
+  std::vector<TensorShape> views;
+  for (const TensorShape& m : matrices)
+    if (m.name.find("self_conditioning") != std::string::npos) views.push_back(m);
+  ASSERT_EQ(views.size(), 3u);
+  const AdapterSet a{{{model->adapter(PeftFolder(matrices, 1).files()), 1.0f}}},
+      b{{{model->adapter(PeftFolder(views, 2).files()), 0.5f}}};
+  const int vocab = model->info().vocab_size, size = model->info().diffusion.block;
+
+  struct Draft {
+    int seed;
+    const AdapterSet* adapters;
+    bool knows;  // an earlier round
+  };
+  const auto answers = [&](const std::vector<Draft>& drafts) {
+    StateStore store(model->layout(), StoreOptions{.kv_dtype = mx::float32, .max_tokens = 1024});
+    std::vector<RowState> states;
+    Step prompts, step;
+    for (const Draft& draft : drafts) states.push_back(store.make_row(5 + draft.seed));
+    for (size_t i = 0; i < drafts.size(); ++i)
+      prompts.add(&states[i], some_tokens(vocab, 5 + drafts[i].seed, drafts[i].seed), Wants::last,
+                  drafts[i].adapters);
+    (void)finish(*model, prompts);
+    for (size_t i = 0; i < drafts.size(); ++i) {
+      const auto values = some_tokens(vocab, size * vocab, 10 + drafts[i].seed);
+      std::vector<float> logits;
+      for (const int32_t value : values) logits.push_back(0.1f * static_cast<float>(value % 41));
+      step.add(&states[i], some_tokens(vocab, size, 20 + drafts[i].seed), Wants::all, drafts[i].adapters);
+      step.open(size, drafts[i].knows ? std::optional(array(logits.data(), {size, vocab}, mx::float32))
+                                      : std::nullopt);
+    }
+    return finish(*model, step);
+  };
+  const std::vector<Draft> drafts = {{1, &a, true}, {2, nullptr, true}, {3, &b, false}, {4, &b, true}};
+  const Rows crowd = answers(drafts);
+  for (size_t i = 0; i < drafts.size(); ++i) {
+    const auto from = crowd.begin() + static_cast<ptrdiff_t>(i) * size;
+    EXPECT_EQ(answers({drafts[i]}), Rows(from, from + size)) << "draft " << i;
+  }
+  EXPECT_NE(answers({{4, &b, true}}), answers({{4, nullptr, true}})) << "the adapter must matter";
+}
+
 std::vector<Case> cases() {
   std::vector<Case> all;
   for (size_t i = 0; i < arch_table().size(); ++i)
