@@ -1,5 +1,5 @@
-// Bounds that flags set: rows of a step, prompts that share one, what is kept of prompts; and those that change
-// while the engine runs. On the fake model.
+// Bounds that flags set: rows of a step, prompts that share one, what is kept of prompts; and those that
+// change while the engine runs. On the fake model.
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -73,15 +73,16 @@ TEST_F(BoundsTest, PromptsShareAStepAsFarAsTheyMay) {
   EXPECT_EQ(most(two, {20, 20, 20}), std::pair(2, 40));
   EngineOptions few = base;
   few.max_prefill_tokens = 50;
-  EXPECT_EQ(most(few, {20, 20, 20}), std::pair(3, 50));   // the third brings what is left
-  EXPECT_EQ(most(few, {200, 20}), std::pair(1, 200));     // one alone is no batch
+  EXPECT_EQ(most(few, {20, 20, 20}), std::pair(3, 50));  // the third brings what is left
+  EXPECT_EQ(most(few, {200, 20}), std::pair(1, 200));    // one alone is no batch
   few.max_prefill_tokens = 0;
   few.max_prefill_rows = 8;
   EXPECT_EQ(most(few, {100, 100, 100}), std::pair(3, 300));
   few.prefill_chunk = 40;
   EXPECT_EQ(most(few, {100, 100, 100}), std::pair(3, 120));  // the chunk is one prompt's
-  for (const auto& [wrong, param] : {std::pair(EngineOptions{.max_prefill_rows = 0}, "max-batch-prefill"),
-                                     std::pair(EngineOptions{.max_prefill_tokens = -1}, "max-batch-prefill-tokens")})
+  for (const auto& [wrong, param] :
+       {std::pair(EngineOptions{.max_prefill_rows = 0}, "max-batch-prefill"),
+        std::pair(EngineOptions{.max_prefill_tokens = -1}, "max-batch-prefill-tokens")})
     EXPECT_EQ(error_of([&] { make(wrong); }).param(), param);
 }
 
@@ -149,9 +150,7 @@ TEST_F(BoundsTest, LeastLengthWholeEntriesAndPages) {
 TEST_F(BoundsTest, TheDiskIsClearedWhereThatIsAskedFor) {
   const fs::path folder = fs::temp_directory_path() / fmt::format("bounds-{}", ::getpid());
   fs::remove_all(folder);
-  const auto files = [&] {
-    return std::distance(fs::directory_iterator(folder), fs::directory_iterator());
-  };
+  const auto files = [&] { return std::distance(fs::directory_iterator(folder), fs::directory_iterator()); };
   EngineOptions options;
   options.prompt_cache_dir = folder;
   auto engine = make(options);

@@ -107,14 +107,14 @@ std::string words_of(const LanguageBias& bias) {
 
 /// What the engine and the model's own way of writing are told.
 void add_engine_rows(std::vector<Row>& all) {
-  all.push_back({"step_token_budget", "int_or_null", "tokens of a step while answers run; null: learned", 1,
-                 1e6,
-                 [](const L& live, JsonWriter& out) {
-                   live.step_token_budget > 0 ? out.value(live.step_token_budget) : out.null();
-                 },
-                 [](L& live, const JsonNode* node) {
-                   live.step_token_budget = node ? static_cast<int>(node->integer(live.parallel, 1000000)) : 0;
-                 }});
+  all.push_back(
+      {"step_token_budget", "int_or_null", "tokens of a step while answers run; null: learned", 1, 1e6,
+       [](const L& live, JsonWriter& out) {
+         live.step_token_budget > 0 ? out.value(live.step_token_budget) : out.null();
+       },
+       [](L& live, const JsonNode* node) {
+         live.step_token_budget = node ? static_cast<int>(node->integer(live.parallel, 1000000)) : 0;
+       }});
   all.push_back(whole("max_concurrent_per_key", "running requests of one API key; 0: any number", 0, 65536,
                       [](auto& live) -> auto& { return live.max_per_key; }));
   all.back().set = [take = all.back().set](L& live, const JsonNode* node) {
@@ -129,7 +129,8 @@ void add_engine_rows(std::vector<Row>& all) {
                  },
                  [](L& live, const JsonNode* node) {
                    LanguageBias bias;
-                   if (node && !node->string().empty()) bias = parse_language_bias(node->string(), "lang_bias");
+                   if (node && !node->string().empty())
+                     bias = parse_language_bias(node->string(), "lang_bias");
                    live.language_bias.languages = std::move(bias.languages);
                  }});
   all.push_back({"lang_bias_policy", "str", "conservative, or strict: pieces of characters too", std::nullopt,
@@ -155,7 +156,8 @@ void add_engine_rows(std::vector<Row>& all) {
                  [](L& live, const JsonNode* node) {
                    const char* key = "diffusion_sampler";
                    live.denoising.sampler.reset();
-                   if (node) live.denoising.sampler = one_of(key, *node, {"entropy-bound", "confidence", "random"});
+                   if (node)
+                     live.denoising.sampler = one_of(key, *node, {"entropy-bound", "confidence", "random"});
                  }});
   all.push_back({"diffusion_full_canvas", "bool", "blocks are always the longest", std::nullopt, std::nullopt,
                  [](const L& live, JsonWriter& out) { out.value(live.denoising.whole); },
@@ -171,55 +173,56 @@ const std::vector<Row>& rows() {
   constexpr double kMost = 1 << 30;
   static const std::vector<Row> all = [] {
     std::vector<Row> list = {
-      maybe("default_temperature", "temperature of requests that name none", 0, 100, &F::temperature),
-      maybe("default_top_k", "0: off", 0, kMost, &F::top_k),
-      maybe("default_top_p", "1: off", 0, 1, &F::top_p),
-      maybe("default_min_p", "0: off", 0, 1, &F::min_p),
-      maybe("default_typical_p", "1: off", 0, 1, &F::typical_p),
-      maybe("default_top_n_sigma", "-1: off", -1, 1e9, &F::top_n_sigma),
-      maybe("default_repeat_penalty", "1: off", 0.01, 100, &F::repeat_penalty),
-      maybe("default_repeat_last_n", "tokens that penalties look at; -1: all", -1, kMost, &F::repeat_last_n),
-      maybe("default_frequency_penalty", "0: off", -2, 2, &F::frequency_penalty),
-      maybe("default_presence_penalty", "0: off", -2, 2, &F::presence_penalty),
-      maybe("default_dry_multiplier", "0: off", 0, 100, &F::dry_multiplier),
-      maybe("default_dry_base", "growth of the DRY penalty", 0, 100, &F::dry_base),
-      maybe("default_dry_allowed_length", "repeats up to this length are free", 0, kMost,
-            &F::dry_allowed_length),
-      maybe("default_dry_penalty_last_n", "tokens that DRY looks at; -1: all", -1, kMost,
-            &F::dry_penalty_last_n),
-      {"default_seed", "int_or_null", "seed of requests that name none; null: random", std::nullopt,
-       std::nullopt,
-       [](const L& live, JsonWriter& out) {
-         live.sampling.seed ? out.value(*live.sampling.seed) : out.null();
-       },
-       [](L& live, const JsonNode* node) {
-         live.sampling.seed = node ? openai::fold_seed(node->integer(INT64_MIN, INT64_MAX)) : std::nullopt;
-       }},
-      whole("default_n_predict", "cap of answers; -1: the window", -1, 1 << 30,
-            [](auto& live) -> auto& { return live.predict; }),
-      whole("reasoning_budget", "thinking tokens; -1: no limit", -1, 1 << 30,
-            [](auto& live) -> auto& { return live.reasoning_budget; }),
-      {"chat_template_kwargs", "object_or_null", "template variables; a request's win", std::nullopt,
-       std::nullopt,
-       [](const L& live, JsonWriter& out) {
-         live.chat_template_kwargs.empty() ? out.null() : out.raw(live.chat_template_kwargs);
-       },
-       [](L& live, const JsonNode* node) {
-         if (node && node->kind() != JsonKind::object) node->wrong("an object");
-         live.chat_template_kwargs = node ? node->dump() : std::string();
-       }},
-      {"decode_timeout", "float", "seconds without a token that end a request", 1, 1e6,
-       [](const L& live, JsonWriter& out) { out.value(live.decode_seconds); },
-       [](L& live, const JsonNode* node) {
-         if (!node) fail_param("decode_timeout", "decode_timeout: null is not a value of it");
-         live.decode_seconds = node->number(1, 1e6);
-       }},
-      whole("max_pattern_size", "loop detection: longest pattern; 0: off", 0, 4096,
-            [](auto& live) -> auto& { return live.loops.max_pattern; }),
-      whole("min_pattern_size", "loop detection: shortest pattern", 1, 4096,
-            [](auto& live) -> auto& { return live.loops.min_pattern; }),
-      whole("min_count", "loop detection: repeats that end an answer", 2, 4096,
-            [](auto& live) -> auto& { return live.loops.min_count; }),
+        maybe("default_temperature", "temperature of requests that name none", 0, 100, &F::temperature),
+        maybe("default_top_k", "0: off", 0, kMost, &F::top_k),
+        maybe("default_top_p", "1: off", 0, 1, &F::top_p),
+        maybe("default_min_p", "0: off", 0, 1, &F::min_p),
+        maybe("default_typical_p", "1: off", 0, 1, &F::typical_p),
+        maybe("default_top_n_sigma", "-1: off", -1, 1e9, &F::top_n_sigma),
+        maybe("default_repeat_penalty", "1: off", 0.01, 100, &F::repeat_penalty),
+        maybe("default_repeat_last_n", "tokens that penalties look at; -1: all", -1, kMost,
+              &F::repeat_last_n),
+        maybe("default_frequency_penalty", "0: off", -2, 2, &F::frequency_penalty),
+        maybe("default_presence_penalty", "0: off", -2, 2, &F::presence_penalty),
+        maybe("default_dry_multiplier", "0: off", 0, 100, &F::dry_multiplier),
+        maybe("default_dry_base", "growth of the DRY penalty", 0, 100, &F::dry_base),
+        maybe("default_dry_allowed_length", "repeats up to this length are free", 0, kMost,
+              &F::dry_allowed_length),
+        maybe("default_dry_penalty_last_n", "tokens that DRY looks at; -1: all", -1, kMost,
+              &F::dry_penalty_last_n),
+        {"default_seed", "int_or_null", "seed of requests that name none; null: random", std::nullopt,
+         std::nullopt,
+         [](const L& live, JsonWriter& out) {
+           live.sampling.seed ? out.value(*live.sampling.seed) : out.null();
+         },
+         [](L& live, const JsonNode* node) {
+           live.sampling.seed = node ? openai::fold_seed(node->integer(INT64_MIN, INT64_MAX)) : std::nullopt;
+         }},
+        whole("default_n_predict", "cap of answers; -1: the window", -1, 1 << 30,
+              [](auto& live) -> auto& { return live.predict; }),
+        whole("reasoning_budget", "thinking tokens; -1: no limit", -1, 1 << 30,
+              [](auto& live) -> auto& { return live.reasoning_budget; }),
+        {"chat_template_kwargs", "object_or_null", "template variables; a request's win", std::nullopt,
+         std::nullopt,
+         [](const L& live, JsonWriter& out) {
+           live.chat_template_kwargs.empty() ? out.null() : out.raw(live.chat_template_kwargs);
+         },
+         [](L& live, const JsonNode* node) {
+           if (node && node->kind() != JsonKind::object) node->wrong("an object");
+           live.chat_template_kwargs = node ? node->dump() : std::string();
+         }},
+        {"decode_timeout", "float", "seconds without a token that end a request", 1, 1e6,
+         [](const L& live, JsonWriter& out) { out.value(live.decode_seconds); },
+         [](L& live, const JsonNode* node) {
+           if (!node) fail_param("decode_timeout", "decode_timeout: null is not a value of it");
+           live.decode_seconds = node->number(1, 1e6);
+         }},
+        whole("max_pattern_size", "loop detection: longest pattern; 0: off", 0, 4096,
+              [](auto& live) -> auto& { return live.loops.max_pattern; }),
+        whole("min_pattern_size", "loop detection: shortest pattern", 1, 4096,
+              [](auto& live) -> auto& { return live.loops.min_pattern; }),
+        whole("min_count", "loop detection: repeats that end an answer", 2, 4096,
+              [](auto& live) -> auto& { return live.loops.min_count; }),
     };
     add_engine_rows(list);
     return list;

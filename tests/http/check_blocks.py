@@ -20,7 +20,7 @@ class Folder:
 
 
 def started(context, *flags):
-    return Server(context.binary, llada(Folder(context)), "-np", "4", "-c", "2048", *flags)
+    return Server(context.binary, llada(Folder(context)), "-np", "4", *flags)
 
 
 def fields(**more):

@@ -37,8 +37,7 @@ std::deque<std::unique_ptr<Sequence>>::iterator Loop::pick_next() {
     if (s.done) continue;
     if (waits_for_leader(s)) continue;
     if (s.request.slot >= 0 && slots_.at(s.request.slot).busy) continue;
-    if (!s.was_admitted && most_per_key > 0 && running_of[s.request.key] >= most_per_key)
-      continue;
+    if (!s.was_admitted && most_per_key > 0 && running_of[s.request.key] >= most_per_key) continue;
     const int lane = static_cast<int>(s.request.priority) -
                      static_cast<int>(std::min(seconds_between(s.submitted, now) / kPromoteSeconds, 2.0));
     const auto turn = turns_.find(s.request.key);

@@ -53,8 +53,8 @@ std::optional<PrefixCache::Hit> PrefixCache::find(const std::string& scope, std:
   auto hit = look_up(scope, tokens, most);
   static const bool told = is_one("MLXCEL_APC_TRACE");
   if (told)
-    log::info("engine", "prompt cache: {} tokens looked up among {} entries: {}", tokens.size(), entries_.size(),
-              hit ? fmt::format("{} are kept", hit->tokens) : "a miss");
+    log::info("engine", "prompt cache: {} tokens looked up among {} entries: {}", tokens.size(),
+              entries_.size(), hit ? fmt::format("{} are kept", hit->tokens) : "a miss");
   return hit;
 }
 

@@ -68,14 +68,13 @@ std::vector<Piece> Loop::plan() {
   for (const auto& s : running_)
     if (static_cast<int>(s->tokens.size()) >= context_ && s->generated > 0) shift(*s);
   const std::vector<Sequence*> rows = row_order();
-  ++planned_;
   int decoding = 0;
   size_t places = options_.max_batch > 0 ? static_cast<size_t>(options_.max_batch) : rows.size();
   for (Sequence* s : rows) {
     if (!s->decoding() || places == 0) continue;
     pieces.push_back({s, s->remaining(), Wants::last});
     decoding += pieces.back().count;
-    s->planned = planned_;
+    s->planned = ++planned_;  // one after the other, so that no two wait equally long
     --places;
   }
   if (drafter_ && !pieces.empty())
@@ -94,7 +93,7 @@ std::vector<Piece> Loop::plan() {
       if (places == 0) continue;
       pieces.push_back(canvas_piece(*s, std::min(left, chunk)));
       left -= pieces.back().count;
-      s->planned = planned_;
+      s->planned = ++planned_;
       --places;
       continue;
     }

@@ -81,8 +81,8 @@ class ResponseWriter final : public ReplyWriter {
     OutputItem& item = open(Kind::message);
     item.text += text;
     if (request_.stream)
-      write(
-          events_.piece("response.output_text.delta", "delta", last(), item, text, true, &pending_, so_far()));
+      write(events_.piece("response.output_text.delta", "delta", last(), item, text, true, &pending_,
+                          so_far()));
     item.scores.insert(item.scores.end(), pending_.begin(), pending_.end());
     pending_.clear();
   }

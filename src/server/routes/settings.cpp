@@ -17,9 +17,9 @@ std::vector<Settings::Fixed> fixed(const Service& service) {
     out.push_back({"ctx_size", std::to_string(loaded->context()), engine});
     out.push_back({"kv_cache_mode", text(loaded->kv_label()), engine});
     if (loaded->info().diffusion.block == 0)
-      for (const char* key : {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler",
-                              "diffusion_min_canvas_length", "diffusion_max_canvas_length",
-                              "diffusion_full_canvas"})
+      for (const char* key :
+           {"max_denoising_steps", "diffusion_threshold", "diffusion_sampler", "diffusion_min_canvas_length",
+            "diffusion_max_canvas_length", "diffusion_full_canvas"})
         out.push_back({key, "null", "this model writes one token after another"});
   }
   return out;
