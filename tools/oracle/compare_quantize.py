@@ -92,7 +92,11 @@ def compare(ours, theirs, bits_of):
 
 
 def block_of(folder):
-    return json.loads((pathlib.Path(folder) / "config.json").read_text()).get("quantization", {})
+    block = json.loads((pathlib.Path(folder) / "config.json").read_text()).get("quantization", {})
+    for entry in block.values():
+        if isinstance(entry, dict) and entry.get("group_size") is None:
+            entry["group_size"] = block["group_size"]  # mlx-lm's recipes leave it open
+    return block
 
 
 def mlx_perplexity(folder, text, size, most):
