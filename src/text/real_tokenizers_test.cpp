@@ -3,6 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fmt/format.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
 #include <nlohmann/json.hpp>
 
 #include "text/chat_template.h"
@@ -14,7 +18,8 @@ namespace {
 using Json = nlohmann::ordered_json;
 
 /// FNV-1a over the ids, each list ended by -1.
-std::string digest(const Tokenizer& tokenizer, bool add_special, bool parse_special = true) {
+std::string digest(const Tokenizer& tokenizer, bool add_special, bool parse_special = true,
+                   const char* texts = "texts") {
   uint64_t value = 0xCBF29CE484222325u;
   const auto add = [&](TokenId id) {
     for (int shift = 0; shift < 32; shift += 8) {
@@ -22,7 +27,7 @@ std::string digest(const Tokenizer& tokenizer, bool add_special, bool parse_spec
     }
   };
   const Json fixture = Json::parse(testdata::load("tokenizers.json"));
-  for (const Json& text : fixture["texts"]) {
+  for (const Json& text : fixture[texts]) {
     for (const TokenId id : tokenizer.encode(text.get<std::string>(), add_special, parse_special)) add(id);
     add(-1);
   }
@@ -104,6 +109,34 @@ TEST(RealTokenizers, PublishersOwnFormats) {
     expect_streams(tokenizer);
     ++compared;
   }
+  if (compared == 0) GTEST_SKIP() << "tests/real/fetch_tokenizers.sh has not been run";
+}
+
+/// Scripts, marks, controls and special tokens in disorder, against tiktoken, sentencepiece and
+/// mistral-common.
+TEST(RealTokenizers, PublishersOwnFormatsOverHostileTexts) {
+  namespace fs = std::filesystem;
+  int compared = 0;
+  const Json fixture = Json::parse(testdata::load("tokenizers.json"));
+  const fs::path scratch = fs::path(::testing::TempDir()) / fmt::format("hostile_{}", ::getpid());
+  for (const auto& [name, want] : fixture["hostile"].items()) {
+    const bool kimi = name == "kimi";  // Llama 3's ranks under Kimi's name
+    const auto folder = testdata::cached("tokenizers/" + (kimi ? std::string("file_llama3") : name));
+    if (!folder) continue;
+    Checkpoint checkpoint;
+    checkpoint.path = *folder;
+    if (kimi) {
+      fs::create_directories(scratch);
+      fs::copy_file(*folder / "tokenizer.model", scratch / "tiktoken.model",
+                    fs::copy_options::overwrite_existing);
+      std::ofstream(scratch / "tokenizer_config.json") << R"({"tokenizer_class": "TikTokenTokenizer"})";
+      checkpoint.path = scratch;
+    }
+    const auto tokenizer = Tokenizer::load(checkpoint);
+    EXPECT_EQ(digest(*tokenizer, false, false, "hostile_texts"), want.get<std::string>()) << name;
+    ++compared;
+  }
+  fs::remove_all(scratch);
   if (compared == 0) GTEST_SKIP() << "tests/real/fetch_tokenizers.sh has not been run";
 }
 

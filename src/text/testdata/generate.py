@@ -40,6 +40,23 @@ TEXTS = [
     "9999999a", "it 's . , ? ! n't do not 'm 've 're",
 ]
 
+# Pieces that meet badly, in seeded disorder: scripts, marks without bases, controls, tokens in the text.
+PARTS = [
+    "漢字", "中", "〇", "々", "ー", "かな", "カナ", "한글", "a", "Ab", "ABC", "é", "e\u0301", "\u0301", "ǅ", "ʰ", "ª", "ß", "İ",
+    "ı", "1", "12345", "½", "Ⅷ", "٣", "'s", "'S", "'LL", "'ve", "’s", "don't", "\n", "\r\n", "\r", " ", "  ", "\t",
+    "\u00a0", "\u3000", "\u200b", "\u2028", "\u0085", "!", "?!", "。", "、", "😀",
+    "\U0001f468\u200d\U0001f469\u200d\U0001f467", "\U0001f3f3\ufe0f\u200d\U0001f308", "🇫🇷", "\u200d", "️", "\ufeff",
+    "\u0000", "\u001f", "\u007f", "�", "\U0010ffff", "\ue000", "𠀀", "𝒲", "ﬁ", "क्ष", "ไทย", "العربية", "עברית", "__",
+    "//", "/\n", "->", "<|im_end|>", "[INST]", "</s>", "<s>", "$", "€", "\\", "\"", "`", "Σ", "ς", "ά", "Ё", "ำ", "ᅠ",
+    "゙",
+]
+
+
+def hostile_texts():
+    chance = random.Random(5)
+    return ["".join(chance.choice(PARTS) for _ in range(chance.randint(1, 24))) for _ in range(120)]
+
+
 CORPUS = [
     "The quick brown fox jumps over the lazy dog, again and again; it doesn't get tired.",
     "Numbers such as 1, 22, 333 and 3.14 appear. So do (brackets), \"quotes\" and dashes - like this.",
@@ -226,6 +243,28 @@ def files(folder):
             for path in sorted(pathlib.Path(folder).glob("file_*/*"))}
 
 
+# Kimi's, from its tokenization_kimi.py; its ranks are no package's, so Llama 3's stand for them.
+KIMI = "|".join([
+    r"[\p{Han}]+",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]+[\p{Ll}\p{Lm}\p{Lo}\p{M}&&[^\p{Han}]]*"
+    r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?",
+    r"\p{N}{1,3}", r" ?[^\s\p{L}\p{N}]+[\r\n]*", r"\s*[\r\n]+", r"\s+(?!\S)", r"\s+",
+])
+
+
+def hostile(folder):
+    """The same over hostile texts; tekken is mistral-common's Tekkenizer, which gives what published_file() does."""
+    texts = hostile_texts()
+    paths = [path for path in sorted(pathlib.Path(folder).glob("file_*/*"))
+             if path.name == "tekken.json" or path.parent.name in TIKTOKEN_PATTERNS]
+    found = {path.parent.name: digest([published_file(path)(text) for text in texts]) for path in paths}
+    ranks = tiktoken.load.load_tiktoken_bpe(str(pathlib.Path(folder) / "file_llama3/tokenizer.model"))
+    kimi = tiktoken.Encoding("kimi", pat_str=KIMI, mergeable_ranks=ranks, special_tokens={})
+    return {**found, "kimi": digest([kimi.encode(text, disallowed_special=()) for text in texts])}
+
+
 def templates():
     spec = json.loads((HERE / "templates_in.json").read_text())
     cases = []
@@ -254,5 +293,7 @@ if __name__ == "__main__":
         "vocabularies": [sentence_piece("bpe"), sentence_piece("unigram")],
         "real": real(sys.argv[1]) if len(sys.argv) > 1 else old.get("real", {}),
         "files": files(sys.argv[1]) if len(sys.argv) > 1 else old.get("files", {}),
+        "hostile_texts": hostile_texts(),
+        "hostile": hostile(sys.argv[1]) if len(sys.argv) > 1 else old.get("hostile", {}),
     })
     write("templates.json", templates())
