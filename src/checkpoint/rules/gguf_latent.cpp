@@ -134,9 +134,9 @@ std::span<const GgufName> kimi_k3_names() {
       std::vector<GgufName>{
           {"blk.#.ssm_g.weight", "model.layers.#.self_attn.g_proj.weight"},
           {"blk.#.attn_gate.weight", "model.layers.#.self_attn.g_proj.weight"},
-          {"blk.#.attn_res_score.weight", "model.layers.#.self_attention_res_proj.weight", GgufChange::row},
-          {"blk.#.ffn_res_score.weight", "model.layers.#.mlp_res_proj.weight", GgufChange::row},
-          {"output_res_score.weight", "model.output_attn_res_proj.weight", GgufChange::row},
+          {"blk.#.attn_res_score.weight", "model.layers.#.self_attention_res_score.weight", GgufChange::row},
+          {"blk.#.ffn_res_score.weight", "model.layers.#.mlp_res_score.weight", GgufChange::row},
+          {"output_res_score.weight", "model.output_attn_res_score.weight", GgufChange::row},
           {"blk.#.exp_probs_b.bias", "model.layers.#.mlp.e_score_correction_bias"},
           {"blk.#.ffn_routed_down.weight", "model.layers.#.mlp.routed_expert_down_proj.weight"},
           {"blk.#.ffn_routed_up.weight", "model.layers.#.mlp.routed_expert_up_proj.weight"},

@@ -81,7 +81,8 @@ struct Layer {
 
 /// The first layer has nothing to mix; its weights are published all the same.
 std::optional<ResidualMix> nothing_before(const Weights& layer) {
-  for (const char* name : {"self_attention_res_norm.weight", "self_attention_res_proj.weight"})
+  for (const char* name : {"self_attention_res_norm.weight", "self_attention_res_proj.weight",
+                           "self_attention_res_score.weight"})
     if (layer.has(name)) layer.leave_out(name);
   return std::nullopt;
 }
@@ -177,11 +178,12 @@ Decoder build(const Config& outer, const Weights& w) {
   const auto blocks = std::make_shared<std::vector<array>>();
   const auto mix = [&](const Weights& scope, const std::string& name) -> std::optional<ResidualMix> {
     if (run == 0) return std::nullopt;
-    // GGUF files hold the product of both.
-    const bool joined = scope.has(name + "_proj.weight") && !scope.has(name + "_norm.weight");
-    return ResidualMix{
-        joined ? RmsNorm{.weight = std::nullopt, .eps = eps} : scope.rms_norm(name + "_norm", d.hidden, eps),
-        scope.linear(name + "_proj", 1, d.hidden, Bias::none)};
+    // GGUF files hold the product of both, under a name of its own.
+    if (scope.has(name + "_score.weight"))
+      return ResidualMix{RmsNorm{.weight = std::nullopt, .eps = eps},
+                         scope.linear(name + "_score", 1, d.hidden, Bias::none)};
+    return ResidualMix{scope.rms_norm(name + "_norm", d.hidden, eps),
+                       scope.linear(name + "_proj", 1, d.hidden, Bias::none)};
   };
   const auto mixer = [&](int i, const Weights& scope) {
     if (memories[static_cast<size_t>(i)]) return Mixer(KdaMixer(scope, delta(c, d.hidden, eps)));
