@@ -15,6 +15,7 @@ struct LanguageBias {
   std::vector<std::pair<std::string, float>> languages;
   /// Also pieces of characters that can only begin characters of such a script; else those are left alone.
   bool strict = false;
+  bool operator==(const LanguageBias&) const = default;
 };
 
 /// "ko=-inf,ja=-2.5"; languages as ISO 639-1 codes or script names ("han", "latin").
