@@ -97,7 +97,7 @@ int layers_of(const Config& c) { return c.integer("num_hidden_layers", 1, kMaxLa
 }  // namespace
 
 std::vector<Rule> bailing_rules(const Config& c) {
-  return drop_layers("model.layers", layers_of(c), c.integer("num_nextn_predict_layers", 0, 64, 1)) +
+  return drop_layers("model.layers", layers_of(c), c.integer("num_nextn_predict_layers", 0, 64, 0)) +
          layer_rules();
 }
 
