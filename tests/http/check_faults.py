@@ -18,32 +18,39 @@ def processor_seconds(server):
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+def shape_of_a_failure(failing, broken, stream):
+    text = broken.body.decode()
+    if not stream:
+        error = broken.json()["error"]
+        assert broken.status == 500, broken.body
+        assert isinstance(error, str) if failing is OLLAMA else error["type"] == ("api_error" if failing is MESSAGES else "server_error"), broken.body
+        return
+    assert broken.status == 200 and "error" in text and "[DONE]" not in text, text
+    if failing is MESSAGES:
+        assert named_events(broken.body)[-1]["type"] == "error", text
+    elif failing is RESPONSES:
+        assert [e["type"] for e in named_events(broken.body)][-1] == "response.failed", text
+    elif failing is OLLAMA:
+        assert isinstance(json.loads(text.strip().split("\n")[-1])["error"], str), text
+    else:
+        assert sse_events(broken.body)[-1]["error"]["code"] == 500, text
+
+
 def check_h8_one_failing_request(context):
-    for failing, stream in ((COMPLETIONS, False), (COMPLETIONS, True), (MESSAGES, True), (RESPONSES, True), (OLLAMA, True), (NATIVE, True)):
+    for failing in EVERY:
         good = CHAT if failing is not CHAT else NATIVE
         with Server(context.binary, context.wide_folder(), "--parallel", "10", env={"MLXCEL_FAIL_STEP": f"{failing.path}:4"}) as server:
-            def bad():
-                return server.post(failing.path, failing.request("[[count]]", stream))
-            with concurrent.futures.ThreadPoolExecutor(10) as pool:
-                jobs = [pool.submit(good.ask, server, "[[count]]", (None, 7)[i % 2]) for i in range(9)]
-                broken = pool.submit(bad).result()
-                answers = [job.result() for job in jobs]
-            assert all(a[0] == COUNT for a in answers), answers
-            text = broken.body.decode()
-            if not stream:
-                assert broken.status == 500 and broken.json()["error"]["type"] == "server_error", broken.body
-            else:
-                assert broken.status == 200 and "error" in text and "[DONE]" not in text, text
-                if failing is MESSAGES:
-                    assert named_events(broken.body)[-1]["type"] == "error", text
-                elif failing is RESPONSES:
-                    assert [e["type"] for e in named_events(broken.body)][-1] == "response.failed", text
-                elif failing is OLLAMA:
-                    assert isinstance(json.loads(text.strip().split("\n")[-1])["error"], str), text
-                else:
-                    assert sse_events(broken.body)[-1]["error"]["code"] == 500, text
+            for size in SIZES:  # unstreamed, then by one byte, seven, all
+                def bad():
+                    return server.post(failing.path, failing.request("[[count]]", size is not None), read_size=size or 65536)
+                with concurrent.futures.ThreadPoolExecutor(10) as pool:
+                    jobs = [pool.submit(good.ask, server, "[[count]]", SIZES[i % 4]) for i in range(9)]
+                    broken = pool.submit(bad).result()
+                    answers = [job.result() for job in jobs]
+                assert all(a[0] == COUNT for a in answers), answers
+                shape_of_a_failure(failing, broken, size is not None)
             before = processor_seconds(server)
-            time.sleep(0.5)
+            time.sleep(0.3)
             assert processor_seconds(server) - before < 0.2, "something goes on trying"
             assert server.get("/health").status == 200 and good.ask(server, "[[count]]")[0] == COUNT
 
@@ -55,12 +62,13 @@ def check_h19_a_template_that_refuses(context):
     turns = user("one") + user("two[[space]]")
     with context.start("--chat-template", template) as server:
         for way in (CHAT, MESSAGES, RESPONSES, OLLAMA):
-            for stream in (False, True):
-                body = way.request("x", stream)
+            for size in SIZES:
+                body = way.request("x", size is not None)
                 body["input" if way is RESPONSES else "messages"] = turns
-                found = server.post(way.path, body)
+                found = server.post(way.path, body, read_size=size or 65536)
                 assert found.status == 400 and sentence in found.body.decode(), (way.name, found.status, found.body)
-            assert way.ask(server, "[[space]]")[0] == " hello"
+                assert "text/event-stream" not in found.headers.get("content-type", ""), found.headers
+                assert way.ask(server, "[[space]]", size)[0] == " hello"
         for path in ("/apply-template", "/v1/chat/completions/input_tokens"):
             found = server.post(path, {"messages": turns})
             assert found.status == 400 and found.json()["error"]["message"] == sentence, found.body
@@ -80,6 +88,11 @@ def check_h20_two_bos(context):
         assert chat["usage"]["prompt_tokens"] == 4 and chat["choices"][0]["message"]["content"] == "yes" and "warnings" not in chat, chat
         text = server.post("/apply-template", {"messages": user("ab[[go]]")}).json()["prompt"]
         assert text == "<s>ab[[go]]", text
+        for size in SIZES:
+            assert CHAT.ask(server, "ab[[go]]", size)[0] == "yes"
+            body = {"messages": user("ab[[go]]"), "temperature": 0, "stream": True, "stream_options": {"include_usage": True}}
+            if size:
+                assert sse_events(server.post(CHAT.path, body, read_size=size).body)[-2]["usage"]["prompt_tokens"] == 4
         for path, body in (("/v1/completions", {"prompt": text}), ("/completion", {"prompt": text})):
             found = server.post(path, {**body, "temperature": 0}).json()
             count = found["usage"]["prompt_tokens"] if "usage" in found else found["tokens_evaluated"]
@@ -117,8 +130,9 @@ def check_h18_biases_outside_the_vocabulary_beside_running_streams(context):
         running = [pool.submit(CHAT.ask, context.wide, "[[loop]]", 7, cap=300) for _ in range(2)]
         for key, value, status in ((str(size - 1), 100, 200), (str(size - 1), -100, 200), (str(size), 1, 400), (str(2 ** 31), 1, 400), ("-1", 1, 400),
                                    ("abc", 1, 400), (str(size - 1), 1000, 400), (str(size - 1), "NaN", 400)):
-            for stream in (False, True):
-                found = context.wide.post(CHAT.path, {**CHAT.request("[[space]]", stream, cap=2), "logit_bias": {key: value}})
+            for size in SIZES:
+                body = {**CHAT.request("[[space]]", size is not None, cap=2), "logit_bias": {key: value}}
+                found = context.wide.post(CHAT.path, body, read_size=size or 65536)
                 assert found.status == status, (key, value, found.body[:200])
                 if status == 400:
                     assert key in found.body.decode(), found.body

@@ -59,8 +59,9 @@ def check_h27_what_cannot_be_enforced_is_refused(context):
                         ({"type": "regex", "pattern": "(open"}, "response_format.pattern"),
                         ({"type": "grammar", "grammar": "root ::= missing"}, "response_format.grammar"),
                         ({"type": "json_schema", "json_schema": {"schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "(?<x>"}}}}}, "response_format")):
-        for stream in (False, True):
-            found = context.wide.chat("[[count]]", response_format=form, stream=stream)
+        for size in (None, 1, 7, 65536):
+            body = {"messages": [{"role": "user", "content": "[[count]]"}], "temperature": 0, "response_format": form, "stream": size is not None}
+            found = context.wide.post(CHAT, body, read_size=size or 65536)
             error = found.json()["error"]
             assert found.status == 400 and error["param"].startswith(param), f"{form}: {found.status} {found.body[:300]}"
     strict = {"type": "json_schema", "json_schema": {"strict": True, "schema": {"type": "object", "properties": {"a": {"type": "string", "pattern": "^hello there indeed\\!$"}}, "required": ["a"], "additionalProperties": False}}}
@@ -79,11 +80,15 @@ def check_h7_neighbours_of_a_constrained_answer(context):
         jobs = [pool.submit(context.wide.chat, "[[count]]", **({"response_format": schema} if i % 2 else {})) for i in range(16)]
         for i, job in enumerate(jobs):
             assert content(job.result()) == (fresh if i % 2 else plain)
+    for size in (1, 7, 65536):
+        for form, expected in ((None, plain), (schema, fresh)):
+            body = {"messages": [{"role": "user", "content": "[[count]]"}], "temperature": 0, "stream": True, **({"response_format": form} if form else {})}
+            assert joined_chat(context.wide.post(CHAT, body, read_size=size).events()) == expected
 
 
 def check_h23_named_tool_choice(context):
     for choice in ({"type": "function", "function": {"name": "unlikely"}}, "required"):
-        for size in (1, 65536):
+        for size in (1, 7, 65536):
             body = {"messages": [{"role": "user", "content": "[[count]]"}], "temperature": 0, "tools": TOOLS, "tool_choice": choice, "max_tokens": 200,
                     "logit_bias": no_blanks(context.wide)}
             whole = context.wide.post(CHAT, body).json()["choices"][0]

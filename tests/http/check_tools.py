@@ -53,8 +53,31 @@ def check_h21_a_call_that_is_not_json(context):
     whole = context.wide.chat("[[badtool]]", tools=TOOLS).json()
     assert whole["choices"][0]["message"]["content"] == text and whole["choices"][0]["finish_reason"] == "stop"
     assert [w["type"] for w in whole["warnings"]] == ["tool_call_unparsed"]
-    events = context.wide.chat("[[badtool]]", tools=TOOLS, stream=True).events()
-    assert joined_chat(events) == text and events[-2]["warnings"][0]["type"] == "tool_call_unparsed"
+    for size in (1, 7, 65536):
+        body = {"messages": [{"role": "user", "content": "[[badtool]]"}], "temperature": 0, "tools": TOOLS, "stream": True}
+        events = context.wide.post(CHAT, body, read_size=size).events()
+        assert joined_chat(events) == text and events[-2]["warnings"][0]["type"] == "tool_call_unparsed"
+    # A call whose only fault is an escape is repaired; another format's frame stays what it is: text.
+    template = "{% if tools and false %}{{ '<tool_call>' }}{% endif %}{% for m in messages %}{{ m['content'] }}{% endfor %}"
+    for name, said, arguments in (("escape", '<tool_call>{"name": "search", "arguments": {"query": "\\d+"}}</tool_call>', {"query": "\\d+"}),
+                                  ("foreign", "<tool_call>search\n<arg_key>query</arg_key>\n<arg_value>x</arg_value>\n</tool_call>", None)):
+        with own_model(context, "h21-" + name, template, said) as server:
+            for size in (None, 1, 7, 65536):
+                body = {"messages": [{"role": "user", "content": "[[go]]"}], "temperature": 0, "tools": TOOLS, "max_tokens": 500, "stream": size is not None}
+                found = server.post(CHAT, body, read_size=size or 65536)
+                assert found.status == 200, found.body
+                if size is None:
+                    message = found.json()["choices"][0]["message"]
+                    calls, content = [c["function"] for c in message.get("tool_calls") or []], message["content"] or ""
+                    warned = [w["type"] for w in found.json().get("warnings", [])]
+                else:
+                    events = found.events()
+                    calls, content = joined_calls(events), joined_chat(events)
+                    warned = [w["type"] for e in events[:-1] for w in e.get("warnings", [])]
+                if arguments or calls:
+                    assert [json.loads(c["arguments"]) for c in calls] == [arguments or {"query": "x"}] and content == "", (name, size, found.body)
+                else:
+                    assert content == said and warned == ["tool_call_unparsed"], (name, size, content, warned)
 
 
 def check_tool_choice_and_parallel_calls(context):
@@ -105,9 +128,11 @@ def check_h24_a_thought_cut_by_the_limit(context):
         if limit < 4:
             assert choice["finish_reason"] == "length"
         assert "on and so it goes".startswith(choice["message"]["reasoning_content"])
-        events = context.wide.chat("[[muse]]", max_tokens=limit, stream=True).events()
-        assert joined_chat(events) == ""
-        assert "".join(d.get("reasoning_content", "") for d in deltas(events)) == choice["message"]["reasoning_content"]
+        for size in (1, 7, 65536):
+            body = {"messages": [{"role": "user", "content": "[[muse]]"}], "temperature": 0, "max_tokens": limit, "stream": True}
+            events = context.wide.post(CHAT, body, read_size=size).events()
+            assert joined_chat(events) == ""
+            assert "".join(d.get("reasoning_content", "") for d in deltas(events)) == choice["message"]["reasoning_content"]
 
 
 def check_a_budget_of_thinking_tokens_ends_the_thought(context):
