@@ -105,7 +105,8 @@ class TurnedModel final : public Model {
   array logits(Step& step) override {
     std::vector<float> values;
     for (const int at : step.wanted()) {
-      const int token = (step.token_ids()[static_cast<size_t>(at)] + FakeModel::kVocab - 11) % FakeModel::kVocab;
+      const int token =
+          (step.token_ids()[static_cast<size_t>(at)] + FakeModel::kVocab - 11) % FakeModel::kVocab;
       int position = at;
       for (const StepRow& row : step.rows())
         if (at >= row.first && at < row.first + row.count) position = row.position + at - row.first;
@@ -134,9 +135,9 @@ TEST(TranslatedDrafter, TheSameTextInOtherTokensIsDraftedRight) {
     options.draft_adaptive = false;
     options.make_drafter = [] { return std::make_unique<TurnedModel>(); };
     options.draft_tokenizer = std::move(drafters);
-    const auto engine = Engine::with_model(
-        [] { return std::make_unique<FakeModel>(std::make_shared<FakeControl>()); }, tokenizer(words),
-        nullptr, Checkpoint{}, options);
+    const auto engine =
+        Engine::with_model([] { return std::make_unique<FakeModel>(std::make_shared<FakeControl>()); },
+                           tokenizer(words), nullptr, Checkpoint{}, options);
     Request request;
     request.prompt = {5, 17, 3};
     request.max_tokens = 40;

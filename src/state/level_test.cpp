@@ -69,8 +69,8 @@ Values joined(const std::vector<int>& steps, int window, int every) {
     const auto [near, near_level] =
         attend_level(q, tokens_of(near_keys(), 1, kDim, from, count), std::nullopt, step, near_slot, {});
     const KeyChoice chosen = every_key(step, every);
-    const auto [far, far_level] = attend_level(q, tokens_of(far_keys(), 1, kDim, from, count), std::nullopt, step,
-                                               far_slot, {.chosen = &chosen});
+    const auto [far, far_level] = attend_level(q, tokens_of(far_keys(), 1, kDim, from, count), std::nullopt,
+                                               step, far_slot, {.chosen = &chosen});
     const auto share = [](const array& level) { return mx::expand_dims(mx::exp(level), 2); };
     const auto heads = [&](const array& x) { return mx::reshape(x, {count, kHeads, kDim}); };
     array out = mx::divide(
@@ -122,8 +122,8 @@ Values with_draft(int known, int open, int window, bool apart) {
     step.add(&row, std::vector<int32_t>(static_cast<size_t>(count), 1), Wants::last);
     if (draft > 0) step.open(draft);
     step.seal();
-    array out = attend(tokens_of(queries(), kHeads, kDim, from, count), tokens_of(near_keys(), 1, kDim, from, count),
-                       std::nullopt, step, 0, {});
+    array out = attend(tokens_of(queries(), kHeads, kDim, from, count),
+                       tokens_of(near_keys(), 1, kDim, from, count), std::nullopt, step, 0, {});
     std::vector<array> wanted = step.pending();
     wanted.push_back(out);
     mx::eval(wanted);

@@ -17,7 +17,7 @@ namespace mlxcel {
 namespace {
 
 constexpr double kLeastShared = 0.1;  // of a drafter's vocabulary, where it is another one
-constexpr int kProbePrompt = 8;  // tokens before the blocks of the start-up check
+constexpr int kProbePrompt = 8;       // tokens before the blocks of the start-up check
 
 /// MLXCEL_MTP_ALLOW_INEXACT: a block that drafts by itself may do so where verifying is not bit-equal.
 bool allows_inexact() {
