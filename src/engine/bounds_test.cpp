@@ -200,7 +200,7 @@ TEST_F(BoundsTest, WhatChangesWhileItRuns) {
             ErrorKind::invalid_request);
 
   engine->set_max_per_key(1);
-  Request r = request(prompt(4, 1), 40);
+  Request r = request(prompt(4, 1), 400);
   r.key = "a";
   Running one = start(*engine, r);
   Outcome first;
@@ -210,7 +210,11 @@ TEST_F(BoundsTest, WhatChangesWhileItRuns) {
   Running other = start(*engine, r);
   Outcome passed;
   ASSERT_TRUE(other.token(passed));
-  EXPECT_EQ(engine->stats().running, 2);  // the second of "a" waits though it came first
+  // The second of "a" waits though it came first. Figures are told behind the tokens of their step.
+  const auto limit = Clock::now() + std::chrono::seconds(20);
+  while (engine->stats().running != 2 && Clock::now() < limit)
+    std::this_thread::sleep_for(std::chrono::milliseconds(1));
+  EXPECT_EQ(engine->stats().running, 2);
   EXPECT_EQ(engine->stats().waiting, 1);
   engine->set_max_per_key(0);
   for (Running* running : {&one, &two, &other}) EXPECT_TRUE(running->wait().finished);
