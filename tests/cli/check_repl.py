@@ -143,7 +143,7 @@ def check_history(context):
         terminal.expect("[Generated")
         terminal.expect(">>> ")
         terminal.process.send_signal(signal.SIGHUP)
-        assert terminal.wait() == -signal.SIGHUP
+        assert terminal.wait() == -signal.SIGHUP, (terminal.process.returncode, terminal.text()[-600:])
     assert "last" in file.read_text() and stat.S_IMODE(file.stat().st_mode) == 0o600
     before = file.read_text()
     with chat(context, env=dict(env, MLXCEL_NO_HISTORY="")) as terminal:

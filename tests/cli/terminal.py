@@ -13,6 +13,13 @@ import time
 ESCAPE = re.compile(rb"\x1b(\[[0-9;?]*[A-Za-z]|[=>]|\][^\x07]*\x07)")
 
 
+def as_a_window_does():
+    """The new process has the terminal, and the signals that a runner under nohup ignores are its own again."""
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Terminal:
     def __init__(self, command, env, columns=80, rows=24, stdout=None):
         self.master, slave = pty.openpty()
@@ -20,7 +27,7 @@ class Terminal:
         environment = dict({"TERM": "xterm"}, **env)
         self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=slave,
                                         stdout=stdout if stdout is not None else slave, stderr=slave, start_new_session=True,
-                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
+                                        preexec_fn=as_a_window_does)
         os.close(slave)
         self.bytes = b""
         self.seen = 0
