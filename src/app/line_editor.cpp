@@ -1,6 +1,7 @@
 #include "app/line_editor.h"
 
 #include <langinfo.h>
+#include <signal.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -39,7 +40,16 @@ std::wstring printable(const std::wstring& text) {
   return out;
 }
 
+void mask_window_changes(int how) {
+  sigset_t set;
+  ::sigemptyset(&set);
+  ::sigaddset(&set, SIGWINCH);
+  ::pthread_sigmask(how, &set, nullptr);
+}
+
 }  // namespace
+
+void LineEditor::keep_window_changes() { mask_window_changes(SIG_BLOCK); }
 
 LineEditor::LineEditor() : pastes_(understands_sequences(stdout_is_terminal())) {
   std::setlocale(LC_CTYPE, "");
@@ -77,7 +87,10 @@ std::optional<std::string> LineEditor::read(const char* prompt_text) {
   interrupted_ = left_ = false;
   int count = 0;
   if (pastes_) std::fputs("\033[?2004h", stdout);
+  el_resize(edit_);  // it may have changed since the last line
+  mask_window_changes(SIG_UNBLOCK);
   const char* text = el_gets(edit_, &count);
+  mask_window_changes(SIG_BLOCK);
   if (pastes_) std::fputs("\033[?2004l", stdout);
   std::fflush(stdout);
   if (left_ || (!interrupted_ && (text == nullptr || count <= 0))) return std::nullopt;

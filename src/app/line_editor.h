@@ -12,6 +12,10 @@ namespace mlxcel::app {
 
 class LineEditor {
  public:
+  /// Before the process has a second thread: what tells that the window has changed is left to read() alone.
+  /// libedit takes it where it is delivered, and two threads at once would tear the line between them.
+  static void keep_window_changes();
+
   LineEditor();  // reads the history file, unless MLXCEL_NO_HISTORY is set
   ~LineEditor();
   LineEditor(const LineEditor&) = delete;

@@ -6,6 +6,7 @@
 #include <string_view>
 
 #include "app/commands.h"
+#include "app/line_editor.h"
 #include "app/options.h"
 #include "app/serve.h"
 #include "app/surface.h"
@@ -130,5 +131,6 @@ int dispatch(int argc, char** argv) {
 }  // namespace mlxcel::app
 
 int main(int argc, char** argv) {
+  mlxcel::app::LineEditor::keep_window_changes();
   return mlxcel::app::guarded("mlxcel", [&] { return mlxcel::app::dispatch(argc, argv); });
 }
