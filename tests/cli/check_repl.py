@@ -298,20 +298,6 @@ def check_resize(context):
     assert json.loads(saved.read_text())[0]["content"] == long + "[[stop]]"
 
 
-def check_a_window_that_is_dragged(context):
-    """Every thread of the program may be told of a change at once: the editor alone takes it."""
-    with chat(context, columns=80) as terminal:
-        terminal.expect(">>> ")
-        for turn in range(60):
-            terminal.send("word ", 0)
-            terminal.resize(30 + turn * 7 % 100)
-            terminal.pump(0.002)
-        terminal.send("[[stop]]\r")
-        terminal.expect("[Generated")
-        terminal.line("/bye")
-        assert terminal.wait() == 0
-
-
 def check_every_sampling_value_can_be_set(context):
     with chat(context) as terminal:
         terminal.expect(">>> ")
