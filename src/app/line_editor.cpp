@@ -40,16 +40,14 @@ std::wstring printable(const std::wstring& text) {
   return out;
 }
 
-void mask_window_changes(int how) {
+}  // namespace
+
+void LineEditor::keep_window_changes() {
   sigset_t set;
   ::sigemptyset(&set);
   ::sigaddset(&set, SIGWINCH);
-  ::pthread_sigmask(how, &set, nullptr);
+  ::pthread_sigmask(SIG_BLOCK, &set, nullptr);
 }
-
-}  // namespace
-
-void LineEditor::keep_window_changes() { mask_window_changes(SIG_BLOCK); }
 
 LineEditor::LineEditor() : pastes_(understands_sequences(stdout_is_terminal())) {
   std::setlocale(LC_CTYPE, "");
@@ -63,7 +61,7 @@ LineEditor::LineEditor() : pastes_(understands_sequences(stdout_is_terminal())) 
   el_set(edit_, EL_CLIENTDATA, this);
   el_set(edit_, EL_PROMPT, &LineEditor::prompt);
   el_set(edit_, EL_EDITOR, "emacs");
-  el_set(edit_, EL_SIGNAL, 1);  // window size changes
+  el_set(edit_, EL_SIGNAL, 1);  // the terminal is put right where the program is ended
   el_set(edit_, EL_HIST, history, history_);
   el_set(edit_, EL_ADDFN, "mlxcel-interrupt", "clears the line, or leaves", &LineEditor::interrupt);
   el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
@@ -88,9 +86,7 @@ std::optional<std::string> LineEditor::read(const char* prompt_text) {
   int count = 0;
   if (pastes_) std::fputs("\033[?2004h", stdout);
   el_resize(edit_);  // it may have changed since the last line
-  mask_window_changes(SIG_UNBLOCK);
   const char* text = el_gets(edit_, &count);
-  mask_window_changes(SIG_BLOCK);
   if (pastes_) std::fputs("\033[?2004l", stdout);
   std::fflush(stdout);
   if (left_ || (!interrupted_ && (text == nullptr || count <= 0))) return std::nullopt;

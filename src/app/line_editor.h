@@ -12,8 +12,8 @@ namespace mlxcel::app {
 
 class LineEditor {
  public:
-  /// Before the process has a second thread: what tells that the window has changed is left to read() alone.
-  /// libedit takes it where it is delivered, and two threads at once would tear the line between them.
+  /// Before the process has a second thread: a window that changes is looked at where a line begins, not when
+  /// the signal comes. libedit draws in its handler, in the midst of its own drawing, and that crashed.
   static void keep_window_changes();
 
   LineEditor();  // reads the history file, unless MLXCEL_NO_HISTORY is set
