@@ -1,6 +1,5 @@
 """The chat in a real pseudo-terminal: editing, history, Ctrl-C, resize, wide characters, colours, pipes."""
 import json
-import os
 import re
 import signal
 import stat
@@ -296,6 +295,30 @@ def check_resize(context):
         terminal.line("/bye")
         assert terminal.wait() == 0
     assert json.loads(saved.read_text())[0]["content"] == long + "[[stop]]"
+
+
+def check_a_window_dragged_while_typing(context):
+    saved = context.folder / "dragged.json"
+    with chat(context, env={"MLXCEL_NO_HISTORY": "1"}) as terminal:
+        terminal.expect(">>> ")
+        time.sleep(0.2)
+        for turn in range(20):
+            for step in range(60):  # no pause: some of these reach the program in the midst of what it draws
+                terminal.send("word ", 0)
+                terminal.resize(10 + (60 * turn + step) * 7 % 100)
+                terminal.pump(0)
+            if turn < 19:
+                terminal.send("\x03", 0)
+                terminal.expect("^C")
+                terminal.expect(">>> ")
+        terminal.send("[[stop]]\r", 0)
+        terminal.expect("[Generated")
+        terminal.resize(80)
+        terminal.line(f"/save {saved}")
+        terminal.expect("saved 2")
+        terminal.line("/bye")
+        assert terminal.wait() == 0, terminal.process.returncode
+    assert json.loads(saved.read_text())[0]["content"] == "word " * 60 + "[[stop]]"
 
 
 def check_every_sampling_value_can_be_set(context):
