@@ -1,28 +1,8 @@
 """Disks that are full or read-only, for the commands that write something other than downloads."""
 import shutil
-import subprocess
 
-from harness import Skip
+from harness import Disk
 from terminal import Terminal
-
-
-class Disk:
-    """A small file system of its own; needs root."""
-
-    def __init__(self, context, name, size):
-        self.path = context.folder / name
-        self.path.mkdir()
-        if subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", self.path], capture_output=True).returncode != 0:
-            raise Skip("no permission to mount a small disk")
-
-    def remount(self, options):
-        subprocess.run(["mount", "-o", f"remount,{options}", self.path], check=True)
-
-    def __enter__(self):
-        return self
-
-    def __exit__(self, *_):
-        subprocess.run(["umount", "-l", self.path])
 
 
 def check_quantize(context):

@@ -26,6 +26,31 @@ def default_model():
     return pathlib.Path(root) / "HuggingFaceTB/SmolLM2-135M-Instruct/SmolLM2-135M-Instruct.Q4_1.gguf"
 
 
+class Disk:
+    """A small file system of its own; needs root."""
+
+    def __init__(self, context, name, size):
+        self.path, self.size = context.folder / name, size
+        self.path.mkdir()
+        if self.plug() != 0:
+            raise Skip("no permission to mount a small disk")
+
+    def plug(self):
+        return subprocess.run(["mount", "-t", "tmpfs", "-o", f"size={self.size}", "tmpfs", self.path], capture_output=True).returncode
+
+    def remount(self, options):
+        subprocess.run(["mount", "-o", f"remount,{options}", self.path], check=True)
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.pull()
+
+    def pull(self):
+        subprocess.run(["umount", "-l", self.path], capture_output=True)
+
+
 class Context:
     def __init__(self, build):
         self.build = build

@@ -2,8 +2,34 @@
 import hashlib
 import http.server
 import json
+import random
+import shutil
 import threading
 import urllib.parse
+
+REPO = "acme/tiny"
+
+
+def content(size, seed=1):
+    return random.Random(seed).randbytes(size)
+
+
+def repository(**more):
+    files = {"config.json": b'{"model_type": "llama"}', "tokenizer.json": b"{}", "README.md": b"# no model file",
+             "model.safetensors": content(300000), "sub/config.json": b"{}", "evil.py": b"print()",
+             "pytorch_model.bin": content(5000)}
+    files.update(more)
+    return {REPO: files}
+
+
+def store_of(context, name):
+    folder = context.folder / name
+    shutil.rmtree(folder, ignore_errors=True)
+    return {"MLXCEL_MODELS_DIR": str(folder)}, folder / REPO
+
+
+def partials(folder):
+    return [p for p in folder.rglob("*.partial")]
 
 
 class Hub:
