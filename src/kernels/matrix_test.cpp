@@ -288,7 +288,9 @@ TEST(Matrix, FloatCodesKeepTheirValues) {
               mx::broadcast_to(array(unit.begin(), {1, kColumns}, mx::float32), {tokens, kColumns}), m));
           for (int r = 0; r < kRows; ++r) {
             const size_t at = static_cast<size_t>(r) * kColumns + static_cast<size_t>(column);
-            ASSERT_EQ(got[static_cast<size_t>(r)], static_cast<float>(want[at])) << r << " " << column;
+            for (int t = 0; t < tokens; ++t)
+              ASSERT_EQ(got[static_cast<size_t>(t * kRows + r)], static_cast<float>(want[at]))
+                  << r << " " << column << " token " << t;
             ASSERT_EQ(rows[at], static_cast<float>(want[at])) << r << " " << column;
           }
         }

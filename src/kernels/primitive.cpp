@@ -6,7 +6,8 @@
 namespace mlxcel::kernels {
 
 bool rows_are_whole(const array& a) {
-  if (a.ndim() < 2) return false;
+  // Rows broadcast from one lie on each other: a stride of 0 reads as none given.
+  if (a.ndim() < 2 || (a.shape()[0] > 1 && a.strides()[0] == 0)) return false;
   int64_t want = 1;
   for (size_t axis = a.ndim(); axis-- > 1;) {
     if (a.shape()[axis] != 1 && a.strides()[axis] != want) return false;
