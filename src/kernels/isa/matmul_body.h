@@ -137,6 +137,7 @@ constexpr MatmulBodies kMatmul{
     .widen = widen,
     .dense_tile = dense_tile,
     .finish = finish,
+    .most_rows = kMostRows,
 };
 
 }  // namespace
