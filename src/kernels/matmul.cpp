@@ -113,7 +113,7 @@ class Products::Plan final : public PhaseWork {
       uses_[panel_of(segment, *w_, p_.precision, most_rows_)] = true;
     for (const Job& job : jobs) {
       const int tile0 = static_cast<int>(tiles_.size());
-      const bool direct = job.count <= bodies_->most_rows;
+      const bool direct = job.count <= std::max(bodies_->most_rows, bodies_->most_rows_bytes);
       const int widest = direct ? bodies_->most_direct : bodies_->most_tokens;
       const int count = (job.count + widest - 1) / widest;
       for (int i = 0; i < count; ++i) {
@@ -127,8 +127,11 @@ class Products::Plan final : public PhaseWork {
       for (int t = 0; t < count; t += slab)
         for (const Segment& segment : w_->segments) {
           const PanelKind kind = panel_of(segment, *w_, p_.precision, most_rows_);
-          const bool straight = kind == kFloatPanel ? segment.dense && job.count == 1 : direct;
-          // Several tiles read a block again while it is in the first-level cache.
+          const bool straight =
+              kind == kFloatPanel
+                  ? segment.dense && job.count == 1
+                  : job.count <= (kind == kBytePanel ? bodies_->most_rows_bytes : bodies_->most_rows);
+          // Several tiles read a block again while it is near: one block at a time.
           units_.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), 0, straight,
                             straight && count == 1 ? kMostStreams : 1, 1, segment.blocks});
         }

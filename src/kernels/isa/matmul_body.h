@@ -138,6 +138,7 @@ constexpr MatmulBodies kMatmul{
     .dense_tile = dense_tile,
     .finish = finish,
     .most_rows = kMostRows,
+    .most_rows_bytes = kMostRowsBytes,
 };
 
 }  // namespace

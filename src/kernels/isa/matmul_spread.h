@@ -28,8 +28,9 @@ void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
       else
         each_pair<kCode, 0, kPairs>(words, step);
       for (int h = 0; h < kParts<kHalves>; ++h)
-        load_tail<kCode>(layout, tail, h,
-                  reinterpret_cast<float*>(scratch + static_cast<size_t>(h) * kPart + 2 * kSteps * kVector));
+        load_tail<kCode>(
+            layout, tail, h,
+            reinterpret_cast<float*>(scratch + static_cast<size_t>(h) * kPart + 2 * kSteps * kVector));
       words += kWords;
       scratch += scratch_chunk<kBytes, kHalves>();
     }

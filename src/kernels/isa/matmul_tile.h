@@ -140,7 +140,8 @@ __attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_
       sums.template step<true>(x, 0, load_i(scratch), load_i(scratch + kVector));
 #pragma GCC unroll 16
       for (int i = 1; i < kSteps; ++i)
-        sums.template step<false>(x, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
+        sums.template step<false>(x, i, load_i(scratch + 2 * i * kVector),
+                                  load_i(scratch + (2 * i + 1) * kVector));
       add_chunk<kTokens>(sums, panel, kSteps * kParts<kHalves>,
                          reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector), acc);
       scratch += 2 * kVector * (kSteps + 2);
