@@ -38,6 +38,7 @@ struct Unit {
   int tile0, tile1;
   int task0;  // number of its first task among all
   bool straight;
+  int streams;       // blocks of a task
   int parts, tasks;  // tasks of a part
   int end() const { return task0 + parts * tasks; }
 };
@@ -48,9 +49,9 @@ struct Group {
   int count;
 };
 Group group_of(const Unit& unit, int task) {
-  if (!unit.straight) return {{task}, 1};
+  if (unit.streams == 1) return {{task}, 1};
   const auto [begin, end] = share(unit.segment->blocks, task / unit.tasks, unit.parts);
-  const int each = (end - begin + kMostStreams - 1) / kMostStreams;
+  const int each = (end - begin + unit.streams - 1) / unit.streams;
   Group group{};
   for (int block = begin + task % unit.tasks; block < end && task % unit.tasks < each; block += each)
     group.block[group.count++] = block;
@@ -112,7 +113,7 @@ class Products::Plan final : public PhaseWork {
       uses_[panel_of(segment, *w_, p_.precision, most_rows_)] = true;
     for (const Job& job : jobs) {
       const int tile0 = static_cast<int>(tiles_.size());
-      const bool direct = job.count <= bodies_->most_direct;
+      const bool direct = job.count <= std::max(bodies_->most_rows, bodies_->most_rows_bytes);
       const int widest = direct ? bodies_->most_direct : bodies_->most_tokens;
       const int count = (job.count + widest - 1) / widest;
       for (int i = 0; i < count; ++i) {
@@ -126,16 +127,20 @@ class Products::Plan final : public PhaseWork {
       for (int t = 0; t < count; t += slab)
         for (const Segment& segment : w_->segments) {
           const PanelKind kind = panel_of(segment, *w_, p_.precision, most_rows_);
-          const bool straight = kind == kFloatPanel ? segment.dense && job.count == 1 : direct;
+          const bool straight =
+              kind == kFloatPanel
+                  ? segment.dense && job.count == 1
+                  : job.count <= (kind == kBytePanel ? bodies_->most_rows_bytes : bodies_->most_rows);
+          // Several tiles read a block again while it is near: one block at a time.
           units_.push_back({&segment, job.expert, tile0 + t, tile0 + std::min(count, t + slab), 0, straight,
-                            1, segment.blocks});
+                            straight && count == 1 ? kMostStreams : 1, 1, segment.blocks});
         }
     }
     for (Unit& unit : units_) {
       unit.task0 = tasks_;
-      if (unit.straight) {
+      if (unit.streams > 1) {
         unit.parts = units_.size() == 1 ? width : 1;
-        unit.tasks = ((unit.segment->blocks + unit.parts - 1) / unit.parts + kMostStreams - 1) / kMostStreams;
+        unit.tasks = ((unit.segment->blocks + unit.parts - 1) / unit.parts + unit.streams - 1) / unit.streams;
       }
       tasks_ = unit.end();
     }

@@ -112,6 +112,10 @@ struct MatmulBodies {
 
   /// acc [count][rows] to the output; `block` numbers the blocks of the segment.
   void (*finish)(const Finish& how, const float* acc, int rows, int block, int first_row, int count);
+
+  /// Most tokens, in several tiles, for which direct() is faster than spread() and tile(): of pairs, of
+  /// bytes.
+  int most_rows, most_rows_bytes;
 };
 
 const MatmulBodies& matmul_generic();

@@ -137,6 +137,8 @@ constexpr MatmulBodies kMatmul{
     .widen = widen,
     .dense_tile = dense_tile,
     .finish = finish,
+    .most_rows = kMostRows,
+    .most_rows_bytes = kMostRowsBytes,
 };
 
 }  // namespace

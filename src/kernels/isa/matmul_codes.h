@@ -93,33 +93,36 @@ MLXCEL_INLINE size_t tail_bytes(const CodeLayout& layout) {
   }
 }
 
-/// Two vectors of scales, then two of biases. e2m1 codes come as twice their values, so their scales halve.
-MLXCEL_INLINE void load_tail(const CodeLayout& layout, const uint8_t* tail, int half, float factor,
-                             float* to) {
-  const ElementKind kind = layout.kind;
-  if (kind == kE8m0 || kind == kE4m3) {
-    for (int v = 0; v < 2; ++v) {
-      const uint8_t* const from = tail + (2 * half + v) * kLanes;
-      store(to + v * kLanes, kind == kE8m0 ? scale_e8m0(from, factor) : float8(load_u8(from), factor));
-      store(to + (2 + v) * kLanes, zero());
-    }
-    return;
-  }
-  for (int v = 0; v < (layout.centred ? 2 : 4); ++v) {
-    if (kind == kF16)
-      store(to + v * kLanes, load_f16(tail + v * 2 * kLanes));
-    else if (kind == kBf16)
-      store(to + v * kLanes, load_bf16(tail + v * 2 * kLanes));
-    else
-      store(to + v * kLanes, load(reinterpret_cast<const float*>(tail) + v * kLanes));
-  }
-  if (!layout.centred) return;
-  const F middle = set1(-static_cast<float>(mlxcel::kernels::half_range(layout.code)));
-  for (int v = 0; v < 2; ++v) store(to + (2 + v) * kLanes, mul(load(to + v * kLanes), middle));
-}
 template <CodeKind kCode>
 constexpr float scale_factor() {
   return kCode == kFloat4 ? 0.5f : 1.0f;
+}
+
+template <CodeKind kCode, ElementKind kKind>
+MLXCEL_INLINE void load_elements(bool centred, const uint8_t* tail, float* to) {
+  constexpr size_t kStep = element_size<kKind>() * kLanes;
+  const F middle = set1(-static_cast<float>(mlxcel::kernels::half_range(kCode)));
+  for (int v = 0; v < 2; ++v) {
+    const F scale = load_element<kKind>(tail + static_cast<size_t>(v) * kStep);
+    store(to + v * kLanes, scale);
+    store(to + (2 + v) * kLanes,
+          centred ? mul(scale, middle) : load_element<kKind>(tail + static_cast<size_t>(2 + v) * kStep));
+  }
+}
+
+/// Two vectors of scales, then two of biases. e2m1 codes come as twice their values, so their scales halve.
+template <CodeKind kCode>
+MLXCEL_INLINE void load_tail(const CodeLayout& layout, const uint8_t* tail, int half, float* to) {
+  constexpr float kFactor = scale_factor<kCode>();
+  const ElementKind kind = layout.kind;
+  if (kind == kF16) return load_elements<kCode, kF16>(layout.centred, tail, to);
+  if (kind == kBf16) return load_elements<kCode, kBf16>(layout.centred, tail, to);
+  if (kind == kF32) return load_elements<kCode, kF32>(layout.centred, tail, to);
+  for (int v = 0; v < 2; ++v) {
+    const uint8_t* const from = tail + (2 * half + v) * kLanes;
+    store(to + v * kLanes, kind == kE8m0 ? scale_e8m0(from, kFactor) : float8(load_u8(from), kFactor));
+    store(to + (2 + v) * kLanes, zero());
+  }
 }
 
 // ---- Codes ----------------------------------------------------------------------------------------
@@ -158,29 +161,41 @@ MLXCEL_INLINE I code_pair(const uint8_t* words) {
   }
 }
 
-/// Calls step(index, w0, w1) for pairs [kIndex, kLast) of a chunk of packed words.
+/// A number that a generic function knows when it is compiled.
+template <int kValue>
+struct Index {
+  static constexpr int value = kValue;
+  constexpr operator int() const { return kValue; }
+};
+
+/// Calls step(Index, w0, w1) for pairs [kIndex, kLast) of a chunk of packed words.
 template <CodeKind kCode, int kIndex, int kLast, class Step>
 MLXCEL_INLINE void each_pair(const uint8_t* words, const Step& step) {
   if constexpr (kIndex < kLast) {
-    step(kIndex, code_pair<kCode, kIndex>(words),
+    step(Index<kIndex>{}, code_pair<kCode, kIndex>(words),
          code_pair<kCode, kIndex>(words + words_of(kCode) * kVector));
     each_pair<kCode, kIndex + 1, kLast>(words, step);
   }
 }
 
-/// The same for the 8 quads of bytes.
-template <CodeKind kCode, class Step>
+/// The same for quads of bytes.
+template <CodeKind kCode, int kIndex = 0, class Step>
 MLXCEL_INLINE void each_quad(const uint8_t* words, const Step& step) {
-  const uint8_t* const words1 = words + words_of(kCode) * kVector;
-  if constexpr (kCode == kCode4) {
-    const I mask = set1_i(0x0f0f0f0f);
-    for (int q = 0; q < 4; ++q) {
-      const I v0 = load_i(words + q * kVector), v1 = load_i(words1 + q * kVector);
-      step(2 * q, and_i(v0, mask), and_i(v1, mask));
-      step(2 * q + 1, and_i(shift_right<4>(v0), mask), and_i(shift_right<4>(v1), mask));
+  if constexpr (kIndex < kQuads) {
+    const uint8_t* const words1 = words + words_of(kCode) * kVector;
+    if constexpr (kCode == kCode4) {
+      constexpr size_t kAt = kIndex / 2 * kVector;
+      const I mask = set1_i(0x0f0f0f0f);
+      I v0 = load_i(words + kAt), v1 = load_i(words1 + kAt);
+      if constexpr (kIndex % 2 == 1) {
+        v0 = shift_right<4>(v0);
+        v1 = shift_right<4>(v1);
+      }
+      step(Index<kIndex>{}, and_i(v0, mask), and_i(v1, mask));
+    } else {
+      step(Index<kIndex>{}, load_i(words + kIndex * kVector), load_i(words1 + kIndex * kVector));
     }
-  } else {
-    for (int q = 0; q < 8; ++q) step(q, load_i(words + q * kVector), load_i(words1 + q * kVector));
+    each_quad<kCode, kIndex + 1>(words, step);
   }
 }
 

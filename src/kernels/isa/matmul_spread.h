@@ -28,8 +28,9 @@ void spread_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
       else
         each_pair<kCode, 0, kPairs>(words, step);
       for (int h = 0; h < kParts<kHalves>; ++h)
-        load_tail(layout, tail, h, scale_factor<kCode>(),
-                  reinterpret_cast<float*>(scratch + static_cast<size_t>(h) * kPart + 2 * kSteps * kVector));
+        load_tail<kCode>(
+            layout, tail, h,
+            reinterpret_cast<float*>(scratch + static_cast<size_t>(h) * kPart + 2 * kSteps * kVector));
       words += kWords;
       scratch += scratch_chunk<kBytes, kHalves>();
     }
@@ -46,7 +47,7 @@ void expand_chunks(const CodeLayout& layout, const uint8_t* block, int first, in
     const uint8_t* const group = block + static_cast<size_t>(chunk / chunks) * group_size;
     const uint8_t* const tail = group + static_cast<size_t>(chunks) * kWords;
     alignas(64) float scales[2][4 * kLanes];
-    for (int h = 0; h < (halves ? 2 : 1); ++h) load_tail(layout, tail, h, scale_factor<kCode>(), scales[h]);
+    for (int h = 0; h < (halves ? 2 : 1); ++h) load_tail<kCode>(layout, tail, h, scales[h]);
     each_pair<kCode, 0, kPairs>(
         group + static_cast<size_t>(chunk % chunks) * kWords, [&](int index, I w0, I w1) {
           const float* const s = scales[halves && index >= kPairs / 2 ? 1 : 0];

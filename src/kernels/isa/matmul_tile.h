@@ -22,30 +22,31 @@ MLXCEL_INLINE void fetch_ahead(const uint8_t* at, size_t ahead = kAhead) {
   for (size_t line = 0; line < kBytes; line += 64) __builtin_prefetch(at + ahead + line);
 }
 
-/// Sums of a chunk: one (pairs) or four (quads) columns a step against kTokens activations.
+/// The same address, which the compiler shall not take apart: else it keeps one pointer for every word of a
+/// panel that several blocks read, more than there are registers, and loads them from the stack.
+MLXCEL_INLINE const uint8_t* one_address(const uint8_t* p) {
+  __asm__ volatile("" : "+r"(p));
+  return p;
+}
+
+/// Sums of a chunk: one (pairs) or four (quads) columns a step against kTokens activations. The step of
+/// kFirst makes them.
 template <int kTokens, bool kBytes>
 struct Sums {
   I s0[kTokens], s1[kTokens];
 
-  inline __attribute__((always_inline)) void clear() {
-    for (int t = 0; t < kTokens; ++t) s0[t] = s1[t] = zero_i();
-  }
+  template <bool kFirst>
   inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
     for (int t = 0; t < kTokens; ++t) {
       const uint8_t* const x = token_word(panel, index, kTokens, t);
-      if constexpr (kBytes)
+      if constexpr (kBytes && kFirst)
+        start_quads(s0[t], s1[t], w0, w1, x);
+      else if constexpr (kBytes)
         step_quads(s0[t], s1[t], w0, w1, x);
+      else if constexpr (kFirst)
+        start_pairs(s0[t], s1[t], w0, w1, x);
       else
         step_pairs(s0[t], s1[t], w0, w1, x);
-    }
-  }
-  inline __attribute__((always_inline)) void start(const uint8_t* panel, I w0, I w1) {
-    for (int t = 0; t < kTokens; ++t) {
-      const uint8_t* const x = token_word(panel, 0, kTokens, t);
-      if constexpr (kBytes)
-        start_quads(s0[t], s1[t], w0, w1, x);
-      else
-        start_pairs(s0[t], s1[t], w0, w1, x);
     }
   }
   inline __attribute__((always_inline)) I sum0(int t) const { return kBytes ? settle4(s0[t]) : s0[t]; }
@@ -55,19 +56,15 @@ struct Sums {
 /// The same with activations as two planes of bytes.
 template <int kTokens>
 struct PlaneSums {
-  I h0[kTokens], h1[kTokens], l0[kTokens], l1[kTokens];
+  Sums<kTokens, true> high, low;
 
-  inline __attribute__((always_inline)) void clear() {
-    for (int t = 0; t < kTokens; ++t) h0[t] = h1[t] = l0[t] = l1[t] = zero_i();
-  }
+  template <bool kFirst>
   inline __attribute__((always_inline)) void step(const uint8_t* panel, int index, I w0, I w1) {
-    for (int t = 0; t < kTokens; ++t) {
-      step_quads(h0[t], h1[t], w0, w1, token_word(panel, index, kTokens, t));
-      step_quads(l0[t], l1[t], w0, w1, token_word(panel, kQuads + index, kTokens, t));
-    }
+    high.template step<kFirst>(panel, index, w0, w1);
+    low.template step<kFirst>(panel, kQuads + index, w0, w1);
   }
-  inline __attribute__((always_inline)) I sum0(int t) const { return settle_planes(h0[t], l0[t]); }
-  inline __attribute__((always_inline)) I sum1(int t) const { return settle_planes(h1[t], l1[t]); }
+  inline __attribute__((always_inline)) I sum0(int t) const { return settle_planes(high.s0[t], low.s0[t]); }
+  inline __attribute__((always_inline)) I sum1(int t) const { return settle_planes(high.s1[t], low.s1[t]); }
 };
 
 /// acc += the chunk's sums, scaled. `words`: the panel's integers a token, before its scale; tail: the
@@ -102,26 +99,26 @@ __attribute__((noinline)) void direct_tile(const CodeLayout& layout, const Strea
   for (int g = 0; g < groups; ++g, at += tail_size) {
     for (int b = 0; b < from.count; ++b)
       for (int h = 0; h < kParts<kHalves>; ++h)
-        load_tail(own, from.at[b] + at + tail_at, h, scale_factor<kCode>(), scales[b][h]);
+        load_tail<kCode>(own, from.at[b] + at + tail_at, h, scales[b][h]);
     for (int c = 0; c < chunks; ++c, at += kWords) {
       for (int b = 0; b < from.count; ++b) {
         const uint8_t* const words = from.at[b] + at;
         fetch_ahead<kWords + 64>(words, ahead);
+        const uint8_t* const x = one_address(panel);
         Sum sums;
-        sums.clear();
-        const auto step = [&](int index, I w0, I w1)
-                              __attribute__((always_inline)) { sums.step(panel, index, w0, w1); };
+        const auto step = [&](auto index, I w0, I w1) __attribute__((always_inline)) {
+          sums.template step<index.value % (kPairs / kParts<kHalves>) == 0>(x, index, w0, w1);
+        };
         if constexpr (kBytes) {
           each_quad<kCode>(words, step);
         } else if constexpr (kHalves) {
           each_pair<kCode, 0, kPairs / 2>(words, step);
-          add_chunk<kTokens>(sums, panel, kPairs, scales[b][0], acc[b]);
-          sums.clear();
+          add_chunk<kTokens>(sums, x, kPairs, scales[b][0], acc[b]);
           each_pair<kCode, kPairs / 2, kPairs>(words, step);
         } else {
           each_pair<kCode, 0, kPairs>(words, step);
         }
-        add_chunk<kTokens>(sums, panel, kQuadPanel ? kQuads : kPairs, scales[b][kParts<kHalves> - 1], acc[b]);
+        add_chunk<kTokens>(sums, x, kQuadPanel ? kQuads : kPairs, scales[b][kParts<kHalves> - 1], acc[b]);
       }
       panel += kTokens * panel_token<kQuadPanel>();
     }
@@ -140,9 +137,11 @@ __attribute__((noinline)) void scratch_tile(const uint8_t* scratch, const uint8_
     for (int h = 0; h < kParts<kHalves>; ++h) {
       Sums<kTokens, kBytes> sums;
       const uint8_t* const x = panel + 4 * h * kSteps * kTokens;
-      sums.start(x, load_i(scratch), load_i(scratch + kVector));
+      sums.template step<true>(x, 0, load_i(scratch), load_i(scratch + kVector));
+#pragma GCC unroll 16
       for (int i = 1; i < kSteps; ++i)
-        sums.step(x, i, load_i(scratch + 2 * i * kVector), load_i(scratch + (2 * i + 1) * kVector));
+        sums.template step<false>(x, i, load_i(scratch + 2 * i * kVector),
+                                  load_i(scratch + (2 * i + 1) * kVector));
       add_chunk<kTokens>(sums, panel, kSteps * kParts<kHalves>,
                          reinterpret_cast<const float*>(scratch + 2 * kSteps * kVector), acc);
       scratch += 2 * kVector * (kSteps + 2);

@@ -139,7 +139,7 @@ MLXCEL_INLINE void pair_words(const I* codes, uint32_t* word) {
 }
 
 /// The widest tile: 2 vectors of 8 rows by 6 tokens fill the 16 registers.
-constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 1;
+constexpr int kMostTokens = 6, kMostDirect = 6, kMostPlanes = 1, kMostRows = 18, kMostRowsBytes = 12;
 /// Which code widths have a product of unsigned by signed bytes: 8 bits would saturate vpmaddubsw.
 constexpr bool kBytesServe4 = true, kBytesServe8 = false;
 /// Sums of 4 products a lane, as pairs of int16: eight steps of 15 * 127 * 2 fit.

@@ -108,7 +108,7 @@ MLXCEL_INLINE int32_t sum_i(I v) {
   return lane[0];
 }
 
-constexpr int kMostTokens = 8, kMostDirect = 6, kMostPlanes = 0;
+constexpr int kMostTokens = 8, kMostDirect = 6, kMostPlanes = 0, kMostRows = 6, kMostRowsBytes = 6;
 constexpr bool kBytesServe4 = true, kBytesServe8 = true;
 MLXCEL_INLINE I dot4(I sum, I unsigned_bytes, I signed_bytes) {
   return _mm512_dpbusd_epi32(sum, unsigned_bytes, signed_bytes);

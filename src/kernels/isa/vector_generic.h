@@ -128,7 +128,7 @@ MLXCEL_INLINE int32_t sum_i(I v) {
   return (int32_t)(u[0] + u[1] + u[2] + u[3] + u[4] + u[5] + u[6] + u[7]);
 }
 
-constexpr int kMostTokens = 4, kMostDirect = 4, kMostPlanes = 0;
+constexpr int kMostTokens = 4, kMostDirect = 4, kMostPlanes = 0, kMostRows = 4, kMostRowsBytes = 4;
 constexpr bool kBytesServe4 = false, kBytesServe8 = false;
 MLXCEL_INLINE I dot4(I sum, I, I) { return sum; }
 MLXCEL_INLINE I settle4(I sum) { return sum; }

@@ -144,7 +144,7 @@ MLXCEL_INLINE int32_t sum_i(I v) { return vaddvq_s32(vaddq_s32(v.a, v.b)); }
 
 /// 6 tokens by two vectors of 8 rows are 24 of the 32 registers. Both planes of 16-bit activations cost four
 /// products of bytes for 8 columns, pairs eight wider ones: planes wherever a direct tile takes them.
-constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 4;
+constexpr int kMostTokens = 6, kMostDirect = 4, kMostPlanes = 4, kMostRows = 4, kMostRowsBytes = 4;
 /// 4-bit codes are as good as signed bytes; 8-bit ones need the product of unsigned by signed (i8mm).
 constexpr bool kBytesServe4 = true;
 #if defined(__ARM_FEATURE_MATMUL_INT8)
