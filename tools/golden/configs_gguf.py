@@ -4,7 +4,7 @@ windows, scales, limits). See tests/golden/gguf/reasons.json."""
 import re
 
 from configs import GEMMA3
-from configs_dense import COHERE2, GEMMA2, NAS, NEMOTRON, SMOLLM3
+from configs_dense import BITNET, COHERE2, GEMMA2, NAS, NEMOTRON, SMOLLM3
 from configs_encoders import GEMMA3 as GEMMA3_EMBEDDER
 from configs_hybrid import GEMMA3N, KIMI_LINEAR
 from configs_late import MISTRAL4, PHIMOE
@@ -29,6 +29,10 @@ def k3_names(saved, config):
 
 
 CASES = {
+    "bitnet-silu": {
+        "config": {**BITNET, "hidden_act": "silu", "num_key_value_heads": 3},
+        "mutants": [{"hidden_act": "relu2"}, {"rope_theta": 100.0}],
+    },
     "bailing_moe-first": {
         "config": {**BAILING, "first_k_dense_replace": 0, "num_shared_experts": 2, "num_attention_heads": 6,
                    "num_key_value_heads": 2},

@@ -142,12 +142,33 @@ def plain_experts(model):
     return ()
 
 
+def sized_plamo(kind, config):
+    """The converter's order of heads, with the config's sizes in place of the 13B model's."""
+    shared, heads = config["n_shared_head"], config["num_attention_heads"]
+    groups, width = heads // shared, config["hidden_size"] // heads
+    parameters = kind.set_gguf_parameters
+
+    def set_parameters(self):
+        add = self.gguf_writer.add_head_count_kv
+        self.gguf_writer.add_head_count_kv = lambda _: add(groups)
+        parameters(self)
+
+    kind.set_gguf_parameters = set_parameters
+    kind.shuffle_attn_q_weight = lambda self, x: (
+        x.reshape(shared, groups, width, -1).permute(1, 0, 2, 3).reshape(x.shape))
+    kind.shuffle_attn_output_weight = lambda self, x: (
+        x.reshape(-1, shared, groups, width).permute(0, 2, 1, 3).reshape(x.shape))
+
+
 def convert(case, state, target):
     import conversion
     import gguf
     from conversion import base
 
     config = adjusted(case["config"])
+    if config["model_type"] == "bitnet":  # the converter knows the norms by the first models' names
+        state = {name.replace("attn_sub_norm", "inner_attn_ln").replace("ffn_sub_norm", "ffn_layernorm"): value
+                 for name, value in state.items()}
     with tempfile.TemporaryDirectory() as temporary:
         folder = pathlib.Path(temporary)
         (folder / "config.json").write_text(json.dumps(config))
@@ -174,6 +195,10 @@ def convert(case, state, target):
             kind.no_mtp = True
             if config["model_type"] == "deepseek_v4":
                 kind.generate_extra_tensors = plain_experts
+            if config["model_type"] == "plamo":
+                sized_plamo(kind, config)
+            if config["model_type"] == "bitnet":  # rounding to three values would hide where they go
+                kind.weight_quant = lambda self, x: x
             kind(folder, gguf.LlamaFileType.ALL_F32, target, model_name=case["name"]).write()
     return gguf.GGUFReader(target)
 

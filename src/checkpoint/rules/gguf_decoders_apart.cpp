@@ -1,5 +1,5 @@
 // Dense decoders whose configs or graphs stand apart: apertus, openelm, deci, qwen,
-// gptneox, muse-glimmer.
+// gptneox, muse-glimmer, plamo, bitnet.
 #include <algorithm>
 
 #include "base/error.h"
@@ -252,6 +252,38 @@ void complete_deci(const GgufFacts& facts, ConfigDraft& config) {
   config.set("block_configs", blocks);
 }
 
+std::span<const GgufName> plamo_names() {
+  static const auto names = gguf_llama_names({{"blk.#.attn_norm.weight", "model.layers.#.norm.weight"}});
+  return names;
+}
+
+/// Query heads that read one key head stand side by side in the file; the published ones take turns.
+void complete_plamo(const GgufFacts& facts, ConfigDraft& config) {
+  complete_gguf_rope(facts, config);
+  const auto heads = config.integer("num_attention_heads"), keys = config.integer("num_key_value_heads");
+  if (keys < 1 || heads % keys != 0)
+    fail(ErrorKind::bad_checkpoint, "{}: {} heads over {} key heads: expected a whole multiple",
+         facts.file.first.string(), heads, keys);
+  config.set("n_shared_head", heads / keys);
+  config.set("shared_heads_in_turn", false);
+  config.set("hidden_act", "silu");
+}
+
+std::span<const GgufName> bitnet_names() {
+  static const auto names =
+      gguf_llama_names({{"blk.#.attn_sub_norm.weight", "model.layers.#.self_attn.attn_sub_norm.weight"},
+                        {"blk.#.ffn_sub_norm.weight", "model.layers.#.mlp.ffn_sub_norm.weight"}});
+  return names;
+}
+
+/// Files without an activation's name are those of the first models, whose gates are SiLU.
+void complete_bitnet(const GgufFacts& facts, ConfigDraft& config) {
+  complete_gguf_rope(facts, config);
+  const auto activation = gguf_string(facts.file.metadata, facts.prefix + "hidden_activation");
+  config.set("hidden_act", activation.value_or("silu").c_str());
+  config.set("attention_bias", facts.has_tensor("blk.0.attn_q.bias"));
+}
+
 }  // namespace
 
 std::span<const GgufArch> gguf_decoders_apart() {
@@ -263,7 +295,9 @@ std::span<const GgufArch> gguf_decoders_apart() {
       {"qwen", "qwen", "QWenLMHeadModel", kQwenKeys, qwen_names(), complete_qwen},
       {"gptneox", "gpt_neox", "GPTNeoXForCausalLM", gpt_neox_keys(), kGptNeoxNames, complete_gpt_neox},
       {"muse-glimmer", "muse_glimmer", "MuseGlimmerForConditionalGeneration", muse_keys(), muse_names(),
-       complete_muse}};
+       complete_muse},
+      {"plamo", "plamo", "PlamoForCausalLM", gguf_decoder_keys(), plamo_names(), complete_plamo},
+      {"bitnet", "bitnet", "BitNetForCausalLM", gguf_decoder_keys(), bitnet_names(), complete_bitnet}};
   return archs;
 }
 

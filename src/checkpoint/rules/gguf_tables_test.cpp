@@ -64,6 +64,41 @@ TEST_F(GgufTables, MixtralIsLlamaWithExperts) {
   EXPECT_TRUE(c.source->find("model.layers.0.block_sparse_moe.gate.weight"));
 }
 
+TEST_F(GgufTables, BitnetNamesItsActivationOrIsOfTheFirst) {
+  Gguf f = file_of("bitnet", 1);
+  f.integer("bitnet.feed_forward_length", 12).tensor("blk.0.ffn_sub_norm.weight", 0, {12}, floats(12));
+  EXPECT_EQ(open(f).config.get<std::string>("hidden_act"), "silu");
+  f.string("bitnet.hidden_activation", "relu2");
+  const Checkpoint c = open(f);
+  EXPECT_EQ(c.config.get<std::string>("hidden_act"), "relu2");
+  EXPECT_TRUE(c.source->find("model.layers.0.mlp.ffn_sub_norm.weight"));
+  // A scale beside a matrix is no part of the family as it is read here: nobody may take it for a bias.
+  f.tensor("blk.0.attn_q.scale", 0, {1}, floats(1));
+  EXPECT_TRUE(open(f).source->find("model.layers.0.self_attn.q_proj.scale"));
+}
+
+TEST_F(GgufTables, PlamosHeadsStandSideBySide) {
+  const auto file = [](uint32_t keys) {
+    Gguf f = file_of("plamo", 1);
+    f.integer("plamo.feed_forward_length", 12)
+        .integer("plamo.attention.head_count_kv", keys)
+        .tensor("output.weight", 0, {8, 16}, floats(128))
+        .tensor("blk.0.attn_norm.weight", 0, {8}, floats(8));
+    return f;
+  };
+  const Checkpoint c = open(file(1));
+  EXPECT_EQ(c.config.get<int>("n_shared_head"), 2);
+  EXPECT_FALSE(c.config.get<bool>("shared_heads_in_turn"));
+  EXPECT_TRUE(c.source->find("model.layers.0.norm.weight"));
+  refuse(file(3), ErrorKind::bad_checkpoint, {"2 heads over 3 key heads"});
+}
+
+TEST_F(GgufTables, KnownNamesWithoutATableAreToldFromUnknownOnes) {
+  for (const char* name : {"llada-moe", "bitnet-b1.58"})
+    refuse(file_of(name, 1), ErrorKind::unsupported, {name, "not mapped yet; use a safetensors folder"});
+  refuse(file_of("no-such-model", 1), ErrorKind::unsupported, {"no-such-model", "unknown architecture"});
+}
+
 TEST_F(GgufTables, GptOss) {
   Gguf f = file_of("gpt-oss", 1);
   f.integer("gpt-oss.expert_count", 4)

@@ -49,7 +49,7 @@ Decoder build(const Config& c, const Weights& w) {
 
 Arch arch_bitnet() {
   return {.model_types = {"bitnet"},
-          .gguf = {"bitnet-b1.58"},
+          .gguf = {"bitnet"},
           .reference = "transformers BitNetForCausalLM",
           .build = build,
           .tiny = R"({"model_type": "bitnet", "vocab_size": 256, "hidden_size": 192, "intermediate_size": 128,

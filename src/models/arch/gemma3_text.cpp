@@ -64,7 +64,7 @@ Decoder build(const Config& c, const Weights& w) {
 Arch arch_gemma3_text() {
   return {
       .model_types = {"gemma3_text"},
-      .gguf = {"gemma3"},
+      .gguf = {"gemma3", "gemma-embedding"},
       .reference = "transformers Gemma3ForCausalLM",
       .build = build,
       .tiny = R"({"model_type": "gemma3_text", "vocab_size": 256, "hidden_size": 64, "intermediate_size": 128,

@@ -28,7 +28,6 @@ Decoder build(const Config& c, const Weights& w) {
 Arch arch_llada2_moe() {
   return {
       .model_types = {"llada2_moe"},
-      .gguf = {"llada-moe"},
       .reference = "modeling_llada2_moe LLaDA2MoeModelLM",
       .build = build,
       .weights = [](const Config& c, const Source&) { return bailing_rules(c); },

@@ -1,4 +1,5 @@
-// PLaMo 13B: one norm feeds attention and MLP side by side; query head i reads kv head i modulo their number.
+// PLaMo 13B: one norm feeds attention and MLP side by side; query head i reads kv head i modulo their number
+// (GGUF files hold the heads of one kv head side by side, and say so).
 // Reference: mlx-lm plamo.
 #include "models/kit.h"
 
@@ -15,11 +16,12 @@ Decoder build(const Config& c, const Weights& w) {
   d.kv_heads = d.heads / shared;
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-6f));
   const auto rope = Rope::from(c, d);
+  const bool in_turn = c.get("shared_heads_in_turn", true);
   return standard_decoder(w, d, norm, {}, [&](int, const Weights& layer) {
     return Parallel{
         .norm = norm(layer, "norm"),
         .mixer = Attention(layer / "self_attn", d,
-                           {.rope = rope, .tiled = true, .qkv_bias = Bias::none, .out_bias = Bias::none}),
+                           {.rope = rope, .tiled = in_turn, .qkv_bias = Bias::none, .out_bias = Bias::none}),
         .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
   });
 }
