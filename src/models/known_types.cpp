@@ -3,6 +3,7 @@
 #include <string_view>
 
 #include "models/arch.h"
+#include "models/known_types.h"
 
 namespace mlxcel {
 
@@ -12,15 +13,12 @@ namespace {
 /// here without an architecture file is known but not supported yet.
 constexpr std::string_view kKnownTypes[] = {
     "bonsai",
-    "bunny-llama",
     "canary",
     "chatterbox",
     "cohere_compass",
     "colqwen2",
     "csm",
     "dia",
-    "ernie4_5_moe_vl",
-    "falcon_ocr",
     "falcon_perception",
     "florence2",
     "flux2",
@@ -30,30 +28,18 @@ constexpr std::string_view kKnownTypes[] = {
     "hrm_text",
     "ideogram4",
     "indextts",
-    "jina_vlm",
-    "jvlm",
     "kitten_tts",
     "kokoro",
     "llama_nemotron_vl",
-    "llava_bunny",
     "llmjpvl",
-    "locateanything",
     "mage_flow",
-    "mage_vl",
     "minimax_h3",
-    "molmo_point",
-    "moondream",
-    "moondream1",
-    "moondream2",
-    "moondream3",
     "moonshine",
     "multi_modality",
     "nemotron_asr",
-    "nemotron_h_nano_omni",
     "nemotron_labs_diffusion",
     "nemotron_parse",
     "nemotron_voicechat",
-    "nemotronh_nano_omni_reasoning_v3",
     "openai_privacy_filter",
     "outetts",
     "paligemma",
@@ -69,8 +55,6 @@ constexpr std::string_view kKnownTypes[] = {
     "sensevoice",
     "siglip",
     "spark",
-    "unlimited-ocr",
-    "unlimited_ocr",
     "vibevoice",
     "voxcpm",
     "voxtral",
@@ -83,6 +67,19 @@ constexpr std::string_view kKnownTypes[] = {
 
 bool is_known_model_type(std::string_view model_type) {
   return std::find(std::begin(kKnownTypes), std::end(kKnownTypes), model_type) != std::end(kKnownTypes);
+}
+
+std::string_view missing_part(std::string_view model_type) {
+  if (model_type == "paligemma")
+    return "all tokens of its prompt see each other, and prompts are read here in pieces that are shared";
+  for (const std::string_view pair : {"florence2", "nemotron_parse"})
+    if (model_type == pair)
+      return "it reads an image with an encoder, and text alone gives it nothing to read";
+  for (const std::string_view tower : {"siglip", "colqwen2", "llama_nemotron_vl"})
+    if (model_type == tower) return "its tower for images, or for texts beside images, is still to come";
+  for (const std::string_view speech : {"whisper", "kokoro", "nemotron_voicechat"})
+    if (model_type == speech) return "speech is still to come";
+  return {};
 }
 
 }  // namespace mlxcel

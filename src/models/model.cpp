@@ -9,6 +9,7 @@
 #include "models/arch.h"
 #include "models/encoder.h"
 #include "models/fitted.h"
+#include "models/known_types.h"
 #include "models/side_drafter.h"
 
 namespace mlxcel {
@@ -221,8 +222,11 @@ const NamedArch& detect_arch(const Config& config) {
   for (const NamedArch& entry : arch_table())
     for (const auto& name : entry.arch.model_types)
       if (name == type) return entry;
-  if (is_known_model_type(type))
-    fail(ErrorKind::unsupported, "model_type {} is known but not supported yet", type);
+  if (is_known_model_type(type)) {
+    const std::string_view part = missing_part(type);
+    fail(ErrorKind::unsupported, "model_type {} is known but not supported yet{}{}", type,
+         part.empty() ? "" : ": ", part);
+  }
   fail(ErrorKind::unsupported, "unknown model_type {}; `mlxcel arch` lists what is supported", type);
 }
 

@@ -11,6 +11,7 @@
 #include "base/error.h"
 #include "kernels/isa/dispatch.h"
 #include "state/attend.h"
+#include "state/pattern.h"
 #include "state/test_rows.h"
 
 namespace mlxcel {
@@ -258,6 +259,49 @@ TEST(Choice, a_window_and_a_choice_do_not_go_together) {
                           return attend(a, a, a, step, 1, {.sinks = {}, .chosen = &choice});
                         }),
                Error);
+}
+
+/// Keys that a query of this position sees, behind a prompt of `horizon`, by the definition.
+bool sees(int position, int key, int horizon, int window) {
+  return key <= position && (key < horizon || position - key < window);
+}
+
+TEST(PromptAndWindow, a_query_sees_the_prompt_and_the_last_that_was_written) {
+  StateLayout layout;
+  layout.add_kv({.kv_heads = 1, .key_dim = 8, .value_dim = 8});
+  constexpr int kPrompt = 37, kWindow = 6;
+  for (const KernelMode mode : {KernelMode::native, KernelMode::reference}) {
+    const InMode in(mode);
+    StateStore store(layout, {.kv_dtype = mx::float32, .max_tokens = 512});
+    RowState reads = store.make_row(), writes = store.make_row(kPrompt);
+    const std::vector<int32_t> few(5, 1), many(80, 1);
+    Step step;
+    step.add(&reads, few, Wants::last);
+    step.add(&writes, many, Wants::last);
+    step.seal();
+    const auto choice = prompt_and_window(step, kWindow);
+    ASSERT_TRUE(choice);
+    for (const StepRow& row : step.rows())
+      for (int i = 0; i < row.count; ++i)
+        for (int key = 0; key <= i; ++key) {
+          const size_t r = row.first == 0 ? 0 : 1;
+          bool seen = false;
+          if (mode == KernelMode::native) {
+            array word = mx::slice(*choice->bits, {row.first + i, 0, key / kPageTokens},
+                                   {row.first + i + 1, 1, key / kPageTokens + 1});
+            seen = ((mx::reshape(word, {}).item<uint32_t>() >> (key % kPageTokens)) & 1u) != 0;
+          } else {
+            array one = mx::slice(choice->masks[r], {0, i, key}, {1, i + 1, key + 1});
+            seen = mx::reshape(one, {}).item<bool>();
+          }
+          EXPECT_EQ(seen, sees(i, key, row.horizon, kWindow)) << "row " << r << ", " << i << " of " << key;
+        }
+    Step read;
+    RowState fresh = store.make_row();
+    read.add(&fresh, many, Wants::last);
+    read.seal();
+    EXPECT_FALSE(prompt_and_window(read, kWindow)) << "a prompt sees all of itself";
+  }
 }
 
 }  // namespace

@@ -1,5 +1,7 @@
-// Keys chosen by a fixed pattern of blocks, as KeyChoice for attend(). Thread: model thread.
+// Keys chosen by their place alone, as KeyChoice for attend(). Thread: model thread.
 #pragma once
+
+#include <optional>
 
 #include "state/attend.h"
 
@@ -14,5 +16,10 @@ struct BlockPattern {
   int stride = 1;
 };
 KeyChoice choose_pattern(const Step& step, const BlockPattern& pattern);
+
+/// All keys of a row's prompt (StepRow::horizon), and of what was written behind it the last `window`, the
+/// query's own among them; none where every query sees all keys that are not behind it. Rows whose prompts
+/// differ in length remember differently: StateLayout::add_length_limit().
+std::optional<KeyChoice> prompt_and_window(const Step& step, int window);
 
 }  // namespace mlxcel

@@ -151,7 +151,7 @@ TEST_P(ArchTest, logits_come_for_wanted_tokens_only) {
     return;
   }
   StateStore store(model->layout(), {.kv_dtype = mx::float32, .max_tokens = 256});
-  RowState first = store.make_row(), second = store.make_row();
+  RowState first = store.make_row(static_cast<int>(a.size())), second = store.make_row();
   {
     Step step;
     step.add(&first, std::span(a).first(4), Wants::none);
@@ -192,7 +192,7 @@ TEST_P(ArchTest, a_fork_goes_on_as_a_cold_row_would) {
   if (sees_blocks(*model)) GTEST_SKIP() << kWholeBlocks;
   if (model->info().encoder) GTEST_SKIP() << "nothing is remembered";
   const int vocab = model->info().vocab_size;
-  const Tokens prefix = some_tokens(vocab, 37), left = some_tokens(vocab, 5, 1),
+  const Tokens prefix = some_tokens(vocab, 37), left = some_tokens(vocab, 8, 1),
                right = some_tokens(vocab, 8, 2);
   const auto joined = [&](const Tokens& tail) {
     Tokens all = prefix;
@@ -200,7 +200,7 @@ TEST_P(ArchTest, a_fork_goes_on_as_a_cold_row_would) {
     return all;
   };
   StateStore store(model->layout(), {.kv_dtype = mx::float32, .max_tokens = 512});
-  RowState row = store.make_row();
+  RowState row = store.make_row(static_cast<int>(prefix.size() + left.size()));
   {
     Step step;
     step.add(&row, prefix, Wants::none);
@@ -211,8 +211,8 @@ TEST_P(ArchTest, a_fork_goes_on_as_a_cold_row_would) {
   step.add(&row, left, Wants::all);
   step.add(&fork, right, Wants::all);
   const Rows got = finish(*model, step);
-  expect_same(from(run(*model, joined(left)), prefix.size()), {got.begin(), got.begin() + 5}, "the row");
-  expect_same(from(run(*model, joined(right)), prefix.size()), from(got, 5), "its fork");
+  expect_same(from(run(*model, joined(left)), prefix.size()), {got.begin(), got.begin() + 8}, "the row");
+  expect_same(from(run(*model, joined(right)), prefix.size()), from(got, 8), "its fork");
 }
 
 TEST_P(ArchTest, tokens_taken_back_leave_no_trace) {

@@ -269,6 +269,10 @@ TEST(Detection, unknown_and_later_names_are_told_apart) {
             "unknown model_type no_such_model; `mlxcel arch` lists what is supported");
   EXPECT_EQ(message_of(ErrorKind::unsupported, [] { (void)detect_arch(config_with_type("zaya1_vl")); }),
             "model_type zaya1_vl is known but not supported yet");
+  EXPECT_EQ(
+      message_of(ErrorKind::unsupported, [] { (void)detect_arch(config_with_type("paligemma")); }),
+      "model_type paligemma is known but not supported yet: all tokens of its prompt see each other, and "
+      "prompts are read here in pieces that are shared");
   EXPECT_EQ(detect_arch(config_with_type("mistral")).family, "llama");
   EXPECT_EQ(detect_arch(config_with_type("phi")).family, "phi");
   EXPECT_EQ(

@@ -220,6 +220,12 @@ const std::vector<Mutant>& mutants() {
       {"rope left out", {"mllama", "molmo"}},
       {"bias dropped", {"molmo"}},
       {"qk norm left out", {"molmo"}},
+      {"rope left out", {"falcon_ocr", "jina_vlm", "moondream", "unlimited_ocr"}},
+      {"sinks dropped", {"falcon_ocr"}},
+      {"qk norm left out", {"falcon_ocr", "jina_vlm"}},
+      {"expert weights dropped", {"moondream"}},
+      {"bias dropped", {"moondream"}},
+      {"shared experts dropped", {"unlimited_ocr"}},
   };
   return list;
 }
@@ -271,10 +277,12 @@ TEST(Mutants, no_fault_is_no_difference) {
 /// Text sides of models with towers: another family builds them.
 bool is_wrapper(const std::string& family) {
   static const std::set<std::string> wrappers = {
-      "deepseek_vl_v2", "granite4_vision", "hunyuan_vl",     "minicpmo",   "minicpmv4_6", "paddleocr_vl",
-      "step3p7",        "youtu_vl",        "cohere2_vision", "gemma3",     "glm4v",       "glm4v_moe",
-      "idefics3",       "internvl",        "kimi_k25",       "llava_next", "llava_qwen2", "mistral3",
-      "phi3_v",         "qwen2_vl",        "qwen3_omni_moe", "qwen3_vl",   "qwen3_vl_moe"};
+      "deepseek_vl_v2",  "granite4_vision", "hunyuan_vl",  "minicpmo",       "minicpmv4_6",
+      "paddleocr_vl",    "llava_bunny",     "mage_vl",     "locateanything", "nemotron_h_nano_omni",
+      "ernie4_5_moe_vl", "step3p7",         "youtu_vl",    "cohere2_vision", "gemma3",
+      "glm4v",           "glm4v_moe",       "idefics3",    "internvl",       "kimi_k25",
+      "llava_next",      "llava_qwen2",     "mistral3",    "phi3_v",         "qwen2_vl",
+      "qwen3_omni_moe",  "qwen3_vl",        "qwen3_vl_moe"};
   return wrappers.contains(family);
 }
 

@@ -49,6 +49,7 @@ Golden read(const std::filesystem::path& path) {
   golden.scored = json.value("scored", false);
   golden.second = json.value("second", 0);
   golden.draft = json.value("draft", 0);
+  golden.prompt = json.value("prompt", 0);
   golden.expected = json.at(golden.encoder ? "hidden" : "logits").get<Rows>();
   if (golden.expected.size() != golden.positions.size() || golden.positions.empty())
     throw std::runtime_error(path.string() + ": positions and answers differ in number");
@@ -154,13 +155,13 @@ std::unique_ptr<Model> build(const Golden& golden, const std::string& config) {
                      {.keeps_nothing = golden.encoder});
 }
 
-Rows run(Model& model, const std::vector<int32_t>& all, const std::vector<int>& chunks, int second,
-         int draft) {
+Rows run(Model& model, const std::vector<int32_t>& all, const std::vector<int>& chunks, int second, int draft,
+         int prompt) {
   if (model.info().encoder) return run_together(model, {all}, {second}).front();
   const std::vector<int32_t> tokens(all.begin(), all.end() - draft);
   StateStore store(model.layout(), exact_memory());
   std::vector<RowState> states;
-  states.push_back(store.make_row(static_cast<int>(tokens.size())));
+  states.push_back(store.make_row(prompt > 0 ? prompt : static_cast<int>(tokens.size())));
   RowState& row = states[0];
   Rows answers;
   size_t first = 0;
@@ -179,13 +180,15 @@ Rows run(Model& model, const std::vector<int32_t>& all, const std::vector<int>& 
 }
 
 std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows,
-                               const std::vector<int>& seconds, const std::vector<int>& drafts) {
+                               const std::vector<int>& seconds, const std::vector<int>& drafts,
+                               const std::vector<int>& prompts) {
   const auto draft_of = [&](size_t i) { return drafts.empty() ? 0 : drafts[i]; };
   std::optional<StateStore> store;
   std::vector<RowState> states;
   if (!model.info().encoder) {
     store.emplace(model.layout(), exact_memory());
-    for (size_t i = 0; i < rows.size(); ++i) states.push_back(store->make_row());
+    for (size_t i = 0; i < rows.size(); ++i)
+      states.push_back(store->make_row(prompts.empty() ? 0 : prompts[i]));
   }
   Step step;
   for (size_t i = 0; i < rows.size(); ++i)

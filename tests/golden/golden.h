@@ -33,6 +33,7 @@ struct Golden {
   bool scored = false;  // a classifier: its scores stand where the first token's hidden state would
   int second = 0;       // where the second of two texts begins
   int draft = 0;        // its last so many tokens are a draft, whose answers are those of a second round
+  int prompt = 0;       // not 0: tokens from there on were written by the model, not read with the prompt
   std::vector<Mutant> mutants;
 };
 
@@ -49,10 +50,11 @@ using Rows = std::vector<std::vector<float>>;  // [tokens][vocab or hidden]
 
 /// All answers for one row of tokens, taken in chunks of these sizes (the last chunk takes the rest).
 Rows run(Model& model, const std::vector<int32_t>& tokens, const std::vector<int>& chunks = {},
-         int second = 0, int draft = 0);
-/// Several rows in one step; `seconds` and `drafts`: see Golden.
+         int second = 0, int draft = 0, int prompt = 0);
+/// Several rows in one step; `seconds`, `drafts` and `prompts`: see Golden.
 std::vector<Rows> run_together(Model& model, const std::vector<std::vector<int32_t>>& rows,
-                               const std::vector<int>& seconds = {}, const std::vector<int>& drafts = {});
+                               const std::vector<int>& seconds = {}, const std::vector<int>& drafts = {},
+                               const std::vector<int>& prompts = {});
 
 /// The largest difference of log-probabilities above -10, or of hidden values (relative to the largest one).
 float distance(const Golden& golden, const Rows& actual);

@@ -84,6 +84,9 @@ void expect_close(const Golden& golden, const Form& form, const Rows& rows, cons
 class GoldenTest : public ::testing::TestWithParam<size_t> {
  protected:
   const Golden& golden() const { return all()[GetParam()]; }
+  Rows answers_of(Model& model) const {
+    return run(model, golden().tokens, {}, golden().second, golden().draft, golden().prompt);
+  }
 };
 
 TEST_P(GoldenTest, agrees_with_the_reference) {
@@ -95,22 +98,23 @@ TEST_P(GoldenTest, agrees_with_the_reference) {
     const Setting setting(form);
     const auto model = build(golden(), golden().config);
     EXPECT_EQ(model->info().encoder, golden().encoder);
-    const Rows whole = run(*model, tokens, {}, golden().second, golden().draft);
+    const Rows whole = answers_of(*model);
     expect_close(golden(), form, whole, "one chunk");
     const auto together = run_together(*model, {short_row, tokens, long_row}, {0, golden().second, 0},
-                                       {0, golden().draft, golden().draft});
+                                       {0, golden().draft, golden().draft}, {0, golden().prompt, 0});
     expect_close(golden(), form, together[1], "between two rows");
     Rows chunks;
     if (!golden().encoder) {
       // What sees its whole block is cut where a block ends.
       const Diffusion& diffusion = model->info().diffusion;
       const int block = diffusion.redraws ? 1 : std::max(diffusion.block, 1);
-      chunks =
-          run(*model, tokens, {static_cast<int>(tokens.size()) * 2 / 5 / block * block}, 0, golden().draft);
+      chunks = run(*model, tokens, {static_cast<int>(tokens.size()) * 2 / 5 / block * block}, 0,
+                   golden().draft, golden().prompt);
       expect_close(golden(), form, chunks, "two chunks");
       const std::vector<int> cuts =
           block > 1 ? std::vector{block, block, 2 * block} : std::vector{1, 2, 30, 1, 1};
-      expect_close(golden(), form, run(*model, tokens, cuts, 0, golden().draft), "several chunks");
+      expect_close(golden(), form, run(*model, tokens, cuts, 0, golden().draft, golden().prompt),
+                   "several chunks");
     }
     if (form.mode == KernelMode::native) {  // the promise is equality, not closeness
       EXPECT_EQ(whole, together[1]) << golden().name << ", " << form.name;
@@ -126,7 +130,7 @@ TEST_P(GoldenTest, every_spelling_is_the_same_model) {
   const Setting setting(form);
   for (const auto& spelling : golden().spellings) {
     const auto model = build(golden(), spelling);
-    expect_close(golden(), form, run(*model, golden().tokens, {}, golden().second, golden().draft), spelling);
+    expect_close(golden(), form, answers_of(*model), spelling);
   }
 }
 
@@ -137,7 +141,7 @@ TEST_P(GoldenTest, every_mutant_is_caught) {
   EXPECT_FALSE(golden().mutants.empty());
   for (const auto& mutant : golden().mutants) {
     const auto model = build(golden(), mutant.config);
-    const float found = distance(golden(), run(*model, golden().tokens, {}, golden().second, golden().draft));
+    const float found = distance(golden(), answers_of(*model));
     EXPECT_GT(found, 2 * widest) << golden().name << ": " << mutant.label;
     // The mutant is a model too: it must move as far as the reference moves.
     if (!golden().encoder) {

@@ -205,6 +205,8 @@ def run(case, config, tensors, fill, tokens, positions=None, variant=None, margi
             module.register_forward_hook(lambda router, _, output: margins.append(margin(output[0], router.top_k)))
     if "draft" in case:
         return draft_logits(model, tokens, case["draft"])
+    if "prompt" in case:
+        return written_logits(model, tokens, case["prompt"])
     ids = torch.tensor([tokens])
     extra = {} if positions is None else {"position_ids": torch.tensor([positions])}
     if "block" in case:  # blocks of tokens see each other, and what is before them
@@ -236,6 +238,15 @@ def draft_logits(model, tokens, count):
         first = model(cache=cache, decoder_input_ids=draft).logits
         second = model(cache=cache, decoder_input_ids=draft, self_conditioning_logits=first).logits
         return torch.cat([cap * torch.tanh(model.lm_head(hidden) / cap), second], 1)[0].numpy()
+
+
+def written_logits(model, tokens, prompt):
+    """Of a prompt, and of the tokens behind it as the model would write them: one by one, onto its cache."""
+    cache, rows = transformers.DynamicCache(config=model.config.get_text_config()), []
+    with torch.no_grad():
+        for part in (tokens[:prompt], *([token] for token in tokens[prompt:])):
+            rows.append(model(input_ids=torch.tensor([part]), cache=cache, use_cache=True).logits[0])
+    return torch.cat(rows).numpy()
 
 
 def log_probabilities(logits):
@@ -341,6 +352,7 @@ def generate(name, case):
         **({"scored": True} if is_classifier(config) else {}),
         **({"second": case["second"]} if "second" in case else {}),
         **({"draft": case["draft"]} if "draft" in case else {}),
+        **({"prompt": case["prompt"]} if "prompt" in case else {}),
         "tokens": tokens,
         "positions": keep,
         ("hidden" if encoder else "logits"): rounded(golden[keep]),

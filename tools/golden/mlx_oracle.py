@@ -2,9 +2,11 @@
 
 A case says `"oracle": "mlx"`. Its tensors are published in mlx-lm's own layout unless it says more:
 `unstack`: True writes `switch_mlp` tensors as numbered `experts`; `rename`: regular expressions and replacements, applied in
-order to the names; `layout`: a function as in generate.py, for everything else. `sanitize` then takes them back.
+order to the names; `layout`: a function as in generate.py, for everything else. `sanitize` then takes them back (not
+where `sanitized` is true). `package`: "mlx_vlm" for texts beside towers; `answers`: which of the logits count.
 """
 
+import copy
 import importlib
 import re
 
@@ -12,10 +14,10 @@ import numpy as np
 
 
 def classes(case, config):
-    import mlx_lm  # slow to import: only where it is needed
-
-    module = importlib.import_module("mlx_lm.models." + case.get("reference_type", config["model_type"]))
-    return mlx_lm.__version__, module.Model, module.ModelArgs
+    name = case.get("package", "mlx_lm")  # slow to import: only where it is needed
+    module = importlib.import_module(f"{name}.models." + case.get("reference_type", config["model_type"]))
+    arguments = module.ModelArgs if name == "mlx_lm" else module.ModelConfig
+    return f"{name.replace('_', '-')} {importlib.import_module(name).__version__}", module.Model, arguments
 
 
 def settings(case, config):
@@ -25,12 +27,12 @@ def settings(case, config):
 
 def reference(case, config):
     version, model, _ = classes(case, config)
-    return f"mlx-lm {version} {model.__module__.rsplit('.', 1)[-1]}"
+    return f"{version} {model.__module__.rsplit('.', 1)[-1]}"
 
 
 def build(case, config):
     _, model, arguments = classes(case, config)
-    made = model(arguments.from_dict(settings(case, config)))
+    made = model(arguments.from_dict(copy.deepcopy(settings(case, config))))
     case.get("prepare", lambda m: None)(made)
     return made
 
@@ -63,9 +65,15 @@ def run(case, config, tensors, fill, tokens):
     for name, values in tensors.items():
         for part, array in fill[name](values).items():
             weights[part] = mx.array(np.ascontiguousarray(array)).reshape(array.shape)
-    if hasattr(model, "sanitize"):
+    if hasattr(model, "sanitize") and not case.get("sanitized"):
         weights = model.sanitize(weights)
     model.load_weights(list(weights.items()), strict=True)
     model.eval()
-    logits = model(mx.array([tokens])).astype(mx.float32)
-    return np.array(logits[0])
+    if case.get("package") == "mlx_vlm":
+        from mlx_vlm.models.cache import make_prompt_cache  # some see both ways without one
+
+        text = model.lm if hasattr(model, "lm") else model.language_model
+        logits = text(mx.array([tokens]), cache=make_prompt_cache(text)).logits
+    else:
+        logits = model(mx.array([tokens]))
+    return case.get("answers", lambda x: x)(np.array(logits.astype(mx.float32)[0]))

@@ -1,28 +1,12 @@
 // DeepSeek-V2: latent attention, or the usual one where the config says so; softmax over experts, of which
 // the best groups (by their maximum) are eligible. Reference: transformers DeepseekV2ForCausalLM.
+#include "models/deepseek_v2.h"
 #include "models/kit.h"
 #include "models/sparse_decoder.h"
 
 namespace mlxcel {
 
 namespace {
-
-MoeOptions experts(const Config& c) {
-  auto moe = MoeOptions::grouped(c);
-  moe.scoring = Scoring::softmax;
-  moe.correction.clear();
-  moe.group_score = GroupScore::best;
-  const auto method = c.get<std::string>("topk_method", "greedy");
-  if (method == "greedy")
-    moe.groups = moe.kept_groups = 1;
-  else if (method != "group_limited_greedy")
-    fail(ErrorKind::unsupported, "{}: topk_method \"{}\": expected greedy or group_limited_greedy", c.where(),
-         method);
-  // As published: the weights are either made to sum to one or multiplied.
-  moe.renormalize = c.get("norm_topk_prob", false);
-  if (moe.renormalize) moe.scale = 1.0f;
-  return moe;
-}
 
 /// The small texts of DeepSeek-VL2 and DeepSeek-OCR are not.
 bool latent(const Config& c) {
@@ -35,15 +19,15 @@ Decoder plain_decoder(const Config& c, const Weights& w) {
   const Bias bias = bias_if(c.get("attention_bias", false));
   return sparse_decoder(
       c, w, d, epsilon(c, "rms_norm_eps", 1e-6f),
-      {[&](int) { return AttentionOptions{.rope = rope, .qkv_bias = bias, .out_bias = bias}; }, experts(c),
-       [&](int i) { return is_sparse(c, i, d.layers, 0); }});
+      {[&](int) { return AttentionOptions{.rope = rope, .qkv_bias = bias, .out_bias = bias}; },
+       deepseek_v2_experts(c), [&](int i) { return is_sparse(c, i, d.layers, 0); }});
 }
 
 Decoder build(const Config& c, const Weights& w) {
   if (!latent(c)) return plain_decoder(c, w);
   const auto d = mla_dims(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const auto moe = experts(c);
+  const auto moe = deepseek_v2_experts(c);
   const auto mla = MlaOptions::from(c, d);
 
   return pre_norm_decoder(c, w, d, eps,

@@ -1,16 +1,35 @@
 // ERNIE 4.5 with experts: interleaved rotation; softmax scores chosen with a correction bias, their sum kept
 // from zero. Reference: transformers Ernie4_5_MoeForCausalLM.
+#include <algorithm>
+#include <functional>
+
 #include "models/kit.h"
 
 namespace mlxcel {
 
 namespace {
 
+/// One number, or one for texts and one for images (ERNIE 4.5 VL), of which `choose` takes one.
+int number(const Config& c, const char* key, int low, int high, int fallback,
+           const std::function<int(const std::vector<int>&)>& choose) {
+  if (!c.is_array(key)) return c.integer(key, low, high, fallback);
+  const auto both = c.get<std::vector<int>>(key);
+  const int found = both.empty() ? -1 : choose(both);
+  if (found < low || found > high)
+    fail(ErrorKind::bad_checkpoint, "{}: {}: expected numbers from {} to {}, found {}", c.where(), key, low,
+         high, both.empty() ? "an empty list" : std::to_string(found));
+  return found;
+}
+
+int of_texts(const std::vector<int>& both) { return both.front(); }
+int least(const std::vector<int>& both) { return *std::min_element(both.begin(), both.end()); }
+int most(const std::vector<int>& both) { return *std::max_element(both.begin(), both.end()); }
+
 MoeOptions experts(const Config& c) {
   MoeOptions moe;
-  moe.experts = c.integer("moe_num_experts", 1, 4096, 64);
+  moe.experts = number(c, "moe_num_experts", 1, 4096, 64, of_texts);
   moe.per_token = c.integer("moe_k", 1, moe.experts, 6);
-  moe.width = c.integer("moe_intermediate_size", 1, 1 << 16, 1536);
+  moe.width = number(c, "moe_intermediate_size", 1, 1 << 16, 1536, of_texts);
   moe.activation = activation_from(c.get<std::string>("hidden_act", "silu"));
   const auto gate = c.get<std::string>("moe_gate_act", "softmax");
   if (gate != "softmax" && gate != "sigmoid")
@@ -24,16 +43,24 @@ MoeOptions experts(const Config& c) {
   return moe;
 }
 
+std::function<bool(int)> sparse_layers(const Config& c, int layers) {
+  if (c.is_array("mlp_layer_types")) return [c, layers](int i) { return is_sparse(c, i, layers); };
+  const int first = number(c, "moe_layer_start_index", 0, kMaxLayers, 1, least);
+  const int interval = c.integer("moe_layer_interval", 1, kMaxLayers, 1);
+  // -1 stands for the last layer, and integers of configs have no sign.
+  const bool listed = c.is_array("moe_layer_end_index");
+  const int last = !listed && c.get("moe_layer_end_index", -1.0f) < 0.0f
+                       ? layers - 1
+                       : number(c, "moe_layer_end_index", 0, kMaxLayers, 0, most);
+  return [=](int i) { return (i + 1) % interval == 0 && i >= first && i <= last; };
+}
+
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const auto moe = experts(c);
   const auto rope = Rope::from(c, d, {.theta = 500000.0f, .interleaved = true});
   const Bias bias = bias_if(c.get("use_bias", false));
-  const int first = c.integer("moe_layer_start_index", 0, kMaxLayers, 1);
-  const int interval = c.integer("moe_layer_interval", 1, kMaxLayers, 1);
-  // -1 stands for the last layer, and integers of configs have no sign.
-  const float end = c.get("moe_layer_end_index", -1.0f);
-  const int last = end < 0.0f ? d.layers - 1 : c.integer("moe_layer_end_index", 0, kMaxLayers);
+  const auto sparse = sparse_layers(c, d.layers);
 
   return pre_norm_decoder(c, w, d, epsilon(c, "rms_norm_eps", 1e-5f),
                           {.mixer =
@@ -43,8 +70,7 @@ Decoder build(const Config& c, const Weights& w) {
                                },
                            .ffn =
                                [&](int i, const Weights& layer) {
-                                 const bool sparse = (i + 1) % interval == 0 && i >= first && i <= last;
-                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe, sparse);
+                                 return sparse_or_dense(layer / "mlp", c, d.hidden, moe, sparse(i));
                                }},
                           true);
 }

@@ -1,6 +1,7 @@
-// Molmo and Molmo 2: the text side, in the layout of OLMo's trainer. Norms stand before or behind their
-// parts; those of q and k go over each head or over the width; Molmo 2 may scale the rotation of some layers
-// only. Reference: transformers Molmo2ForConditionalGeneration; the publisher's modeling_molmo.
+// Molmo, Molmo 2 and MolmoPoint: the text side, in the layout of OLMo's trainer. Norms stand before or behind
+// their parts; those of q and k go over each head or over the width; Molmo 2 may scale the rotation of some
+// layers only. Reference: transformers Molmo2ForConditionalGeneration; the publisher's modeling_molmo;
+// mlx-vlm molmo_point.
 #include <set>
 
 #include "models/kit.h"
@@ -56,7 +57,7 @@ std::function<Rope(int)> rotations(const Config& c, const Dims& d) {
 }
 
 Decoder build(const Config& whole, const Weights& w) {
-  const bool second = whole.get<std::string>("model_type", "").starts_with("molmo2");
+  const bool second = whole.get<std::string>("model_type", "") != "molmo";
   const Config c = text_config(whole);
   const auto d = Dims::from(c);
   const Form f = form(c, second);
@@ -87,6 +88,15 @@ std::vector<Rule> weights(const Config& whole, const Source& source) {
   auto rules =
       std::vector<Rule>{drop("model.vision_backbone.*"),
                         drop("vision_backbone.*"),
+                        drop("vision_model.*"),
+                        drop("*build_vit_embedding.*"),
+                        drop("*point_predictor.*"),
+                        drop("model.vit.*"),
+                        drop("model.connector.*"),
+                        rename("lm.model.*", "transformer.*"),
+                        rename("lm.lm_head.*", "lm_head.*"),
+                        rename("lm_head.output_embeddings", "lm_head.weight"),
+                        drop("lm_head.new_output_embeddings"),  // answers that are places in an image
                         rename("model.transformer.*", "transformer.*"),
                         drop("transformer.wte.new_embedding"),
                         rename("transformer.wte.embedding", "model.embed_tokens.weight"),
@@ -122,8 +132,8 @@ std::vector<Rule> weights(const Config& whole, const Source& source) {
 }  // namespace
 
 Arch arch_molmo() {
-  return {.model_types = {"molmo2", "molmo"},
-          .reference = "transformers Molmo2ForConditionalGeneration",
+  return {.model_types = {"molmo2", "molmo", "molmo_point"},
+          .reference = "transformers Molmo2ForConditionalGeneration, mlx-vlm molmo_point",
           .build = build,
           .weights = weights,
           .tiny = R"({"model_type": "molmo2", "tie_word_embeddings": false, "text_config": {

@@ -5,53 +5,12 @@
 #include <memory>
 
 #include "models/kit.h"
-#include "nn/fault.h"
-#include "nn/heads.h"
+#include "nn/placed_attention.h"
 #include "state/pattern.h"
 
 namespace mlxcel {
 
 namespace {
-
-/// The pattern of a step, made by the first layer that has one.
-using SharedPattern = std::shared_ptr<KeyChoice>;
-
-struct PatternOptions {
-  BlockPattern pattern;
-  SharedPattern shared;
-  bool first = false;
-};
-
-/// Reads q_proj, k_proj, v_proj, dense; without options it sees all keys.
-class PatternAttention {
- public:
-  PatternAttention(const Weights& w, const Dims& d, const Rope& rope, float scale,
-                   std::optional<PatternOptions> options)
-      : plan_{.heads = d.heads, .kv_heads = d.kv_heads, .head_dim = d.head_dim, .rope = rope},
-        qkv_(w.fused({"q_proj", "k_proj", "v_proj"},
-                     {d.heads * d.head_dim, d.kv_heads * d.head_dim, d.kv_heads * d.head_dim}, d.hidden)),
-        out_(w.linear("dense", d.hidden, d.heads * d.head_dim)),
-        slot_(w.layout().add_kv({.kv_heads = d.kv_heads, .key_dim = d.head_dim, .value_dim = d.head_dim})),
-        scale_(scale),
-        options_(std::move(options)) {}
-
-  array operator()(const array& x, Step& step, const Residual& residual) const {
-    const auto [q, k, v] = split_heads(qkv_(x), plan_, step);
-    AttendOptions how{.scale = scale_, .softcap = 0.0f, .sinks = {}};
-    if (options_ && !fault("choice of keys ignored")) {
-      if (options_->first) *options_->shared = choose_pattern(step, options_->pattern);
-      how.chosen = options_->shared.get();
-    }
-    return out_(attend(q, k, v, step, slot_, how), residual);
-  }
-
- private:
-  HeadPlan plan_;
-  Linear qkv_, out_;
-  int slot_;
-  float scale_;
-  std::optional<PatternOptions> options_;
-};
 
 /// Tokens that the vocabulary holds and nobody says: their logits are minus infinity.
 array silenced(int vocab) {
@@ -62,17 +21,15 @@ array silenced(int vocab) {
   return array(bias.data(), {vocab}, mx::float32);
 }
 
-PatternOptions pattern_of(const Config& c, const Dims& d) {
-  PatternOptions options;
-  options.pattern = {.heads = d.heads,
-                     .block = c.integer("blocksparse_block_size", 32, 64, 64),
-                     .local = c.integer("blocksparse_num_local_blocks", 1, kMaxPositions, 16),
-                     .stride = c.integer("blocksparse_vert_stride", 1, kMaxPositions, 8)};
-  if (options.pattern.block % 32 != 0)
+BlockPattern pattern_of(const Config& c, const Dims& d) {
+  const BlockPattern pattern{.heads = d.heads,
+                             .block = c.integer("blocksparse_block_size", 32, 64, 64),
+                             .local = c.integer("blocksparse_num_local_blocks", 1, kMaxPositions, 16),
+                             .stride = c.integer("blocksparse_vert_stride", 1, kMaxPositions, 8)};
+  if (pattern.block % 32 != 0)
     fail(ErrorKind::unsupported, "{}: blocksparse_block_size is {}: 32 or 64 are supported", c.where(),
-         options.pattern.block);
-  options.shared = std::make_shared<KeyChoice>();
-  return options;
+         pattern.block);
+  return pattern;
 }
 
 Decoder build(const Config& c, const Weights& w) {
@@ -89,18 +46,19 @@ Decoder build(const Config& c, const Weights& w) {
   const auto multiplier = [&](const char* key, float fallback) {
     return c.is_null(key) ? 1.0f : factor(c, key, fallback);
   };
-  const auto pattern = pattern_of(c, d);
+  const auto choice = std::make_shared<PlaceChoice>(PlaceChoice{
+      .choose = [pattern = pattern_of(c, d)](const Step& step) { return choose_pattern(step, pattern); }});
 
   Decoder model(
       d, w.embedding("model.embed_tokens", d.vocab, d.hidden, multiplier("mup_embedding_multiplier", 10.0f)));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers)) {
-    std::optional<PatternOptions> own;
-    if (i % every == 0) {
-      own = pattern;
-      own->first = i == 0;
-    }
     model.add(PreNorm{.mixer_norm = norm(layer, "input_layernorm"),
-                      .mixer = PatternAttention(layer / "self_attn", d, rope, scale, own),
+                      .mixer = PlacedAttention(layer / "self_attn", d,
+                                               {.rope = rope,
+                                                .scale = scale,
+                                                .choice = i % every == 0 ? choice : nullptr,
+                                                .chooses = i == 0,
+                                                .out = "dense"}),
                       .ffn_norm = norm(layer, "post_attention_layernorm"),
                       .ffn = GatedMlp(layer / "mlp", d.hidden, inner, Activation::silu, Bias::as_stored,
                                       {.gate = "gate", .up = "up", .down = "down_proj"}, clamp)});
