@@ -1,97 +1,14 @@
 // DeepSeek-V4: one key for all heads, seen inside a window and pooled behind it, several residual streams,
 // experts whose choice follows from the token in the first layers. Reference: transformers
 // DeepseekV4ForCausalLM.
-#include <algorithm>
-#include <cmath>
-
 #include "models/kit.h"
-#include "nn/fault.h"
-#include "nn/pooled.h"
+#include "nn/pooled_config.h"
 #include "nn/streams.h"
+#include "nn/token_choice.h"
 
 namespace mlxcel {
 
 namespace {
-
-constexpr const char* kWindow = "sliding_attention";
-constexpr const char* kChosen = "compressed_sparse_attention";
-constexpr const char* kEvery = "heavily_compressed_attention";
-
-/// Each layer's kind: listed, or as runs per entry (0, 4, 128), or the publisher's pattern.
-std::vector<std::string> kinds(const Config& c, int layers) {
-  auto listed = listed_kinds(c, "layer_types", layers, {kWindow, kChosen, kEvery});
-  if (!listed.empty()) return listed;
-  const auto ratios = c.get("compress_ratios", std::vector<int>{});
-  if (!ratios.empty() && static_cast<int>(ratios.size()) < layers)
-    fail(ErrorKind::bad_checkpoint, "{}: compress_ratios: expected {} entries, found {}", c.where(), layers,
-         ratios.size());
-  for (int i = 0; i < layers; ++i) {
-    const int ratio = ratios.empty() ? (i < 2 || i % 2 == 0 ? 128 : 4) : ratios[static_cast<size_t>(i)];
-    if (ratio != 0 && ratio != 4 && ratio != 128)
-      fail(ErrorKind::unsupported, "{}: compress_ratios: expected 0, 4 or 128, found {}", c.where(), ratio);
-    listed.emplace_back(ratio == 0 ? kWindow : ratio == 4 ? kChosen : kEvery);
-  }
-  return listed;
-}
-
-int run_of(const Config& c, const std::string& kind) {
-  if (kind == kWindow) return 0;
-  const bool chosen = kind == kChosen;
-  const char* older = chosen ? "compress_rate_csa" : "compress_rate_hca";
-  if (c.has(older)) return c.integer(older, 2, 1 << 16);
-  return c.child("compress_rates").integer(kind, 2, 1 << 16, chosen ? 4 : 128);
-}
-
-/// Those of pooled layers ("compress") are scaled; their yarn leaves the values as long as they are.
-Rope rope(const Config& c, const Dims& d, int rotated, bool pooled) {
-  const float part = static_cast<float>(rotated) / static_cast<float>(d.head_dim);
-  const Config blocks = c.child("rope_parameters");
-  for (const Config& block :
-       {blocks, blocks.child("main"), blocks.child("compress"), c.child("rope_scaling")})
-    if (factor(block, "attention_factor") != 1.0f)
-      fail(ErrorKind::unsupported, "{}: attention_factor {}: expected 1", block.where(),
-           factor(block, "attention_factor"));
-  if (!blocks.child("main").empty())
-    return Rope::from(c, d, {.part = part, .interleaved = true, .layer_type = pooled ? "compress" : "main"});
-  if (!pooled) {
-    const float theta = factor(c, "rope_theta", 10000.0f);
-    if (theta <= 1.0f)
-      fail(ErrorKind::bad_checkpoint, "{}: rope_theta: expected more than 1, found {}", c.where(), theta);
-    return Rope::plain(rotated, theta, true);
-  }
-  return Rope::from(
-      c, d, {.theta = 160000.0f, .part = part, .interleaved = true, .theta_key = "compress_rope_theta"});
-}
-
-PooledOptions attention(const Config& c, const Dims& d, const std::string& kind, float eps) {
-  const int rotated =
-      c.integer("qk_rope_head_dim", 2, d.head_dim,
-                static_cast<int>(static_cast<float>(d.head_dim) * c.get("partial_rotary_factor", 0.125f)));
-  PooledOptions o{.hidden = d.hidden,
-                  .heads = d.heads,
-                  .head_dim = d.head_dim,
-                  .q_rank = c.integer("q_lora_rank", 1, kMaxWidth, 1024),
-                  .window = c.integer("sliding_window", 1, kMaxPositions, 128),
-                  .groups = c.integer("o_groups", 1, d.heads, 8),
-                  .rank = c.integer("o_lora_rank", 1, kMaxWidth, 1024),
-                  .eps = eps,
-                  .rope = rope(c, d, rotated, kind != kWindow),
-                  .run = run_of(c, kind)};
-  if (rotated % 2 != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: qk_rope_head_dim {}: expected an even number", c.where(), rotated);
-  if (d.heads % o.groups != 0)
-    fail(ErrorKind::bad_checkpoint, "{}: num_attention_heads {}: expected a multiple of o_groups {}",
-         c.where(), d.heads, o.groups);
-  if (kind != kChosen) return o;
-  o.chosen = PoolIndexer{.heads = c.integer("index_n_heads", 1, 4096, 64),
-                         .head_dim = c.integer("index_head_dim", 2, 8192, 128),
-                         .keep = c.integer("index_topk", 1, kMaxPositions, 512)};
-  if (o.chosen->head_dim < rotated)
-    fail(ErrorKind::bad_checkpoint,
-         "{}: index_head_dim {}: expected at least the {} entries that are rotated", c.where(),
-         o.chosen->head_dim, rotated);
-  return o;
-}
 
 MoeOptions experts(const Config& c) {
   auto moe = MoeOptions::grouped(c);
@@ -107,33 +24,6 @@ MoeOptions experts(const Config& c) {
   moe.shared.clamp = moe.clamp;
   return moe;
 }
-
-/// Experts by a table of token ids; their weights are scores all the same.
-class TokenChoice {
- public:
-  TokenChoice(const Weights& w, int hidden, int vocab, const MoeOptions& moe)
-      : gate_(w.linear("gate", moe.experts, hidden, Bias::none)),
-        table_(w.integers("gate.tid2eid", {vocab, moe.per_token}, moe.experts)),
-        moe_(moe) {}
-
-  std::pair<array, array> operator()(const array& x, const Step& step) const {
-    const array logits = gate_(x);
-    const array scores = moe_.scoring == Scoring::sigmoid ? kernels::activate(logits, Activation::sigmoid)
-                         : moe_.scoring == Scoring::softmax
-                             ? mx::softmax(logits, std::vector<int>{-1}, /*precise=*/true)
-                             : mx::sqrt(kernels::activate(logits, Activation::softplus));
-    const array chosen = mx::take(
-        table_, fault("experts of tokens ignored") ? mx::zeros_like(step.tokens()) : step.tokens(), 0);
-    const array own = mx::take_along_axis(scores, chosen, -1);
-    const array sum = mx::add(mx::sum(own, -1, /*keepdims=*/true), array(moe_.renorm_eps));
-    return {chosen, mx::multiply(mx::divide(own, sum), array(moe_.scale))};
-  }
-
- private:
-  Linear gate_;
-  array table_;
-  MoeOptions moe_;
-};
 
 struct Layer {
   std::optional<int> spread;  // the first layer: how many streams begin
@@ -176,7 +66,7 @@ Decoder build(const Config& c, const Weights& w) {
                               .eps = epsilon(c, "hc_eps", 1e-6f),
                               .norm_eps = eps};
   const auto moe = experts(c);
-  const auto kind = kinds(c, d.layers);
+  const auto kind = pooled_kinds(c, d.layers);
   const auto hashed = by_token(c, d.layers);
   Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers)) {
@@ -189,7 +79,8 @@ Decoder build(const Config& c, const Weights& w) {
         .ffn_streams = StreamMix(layer / "ffn_hc", streams),
         .norm = layer.rms_norm("input_layernorm", d.hidden, eps),
         .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-        .attention = PooledAttention(layer / "self_attn", attention(c, d, kind[static_cast<size_t>(i)], eps)),
+        .attention =
+            PooledAttention(layer / "self_attn", pooled_options(c, d, kind[static_cast<size_t>(i)], eps)),
         .choice = own.router.empty() ? std::optional(TokenChoice(mlp, d.hidden, d.vocab, moe)) : std::nullopt,
         .moe = SparseMoe(mlp, d.hidden, own),
         .sum = i == d.layers - 1 ? std::optional(StreamSum(w / "model.hc_head", streams)) : std::nullopt});

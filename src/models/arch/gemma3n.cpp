@@ -4,9 +4,7 @@
 #include <cmath>
 
 #include "models/kit.h"
-#include "models/wrapper.h"
-#include "nn/fault.h"
-#include "nn/moments.h"
+#include "nn/altup.h"
 #include "nn/per_layer.h"
 #include "nn/shared_attention.h"
 
@@ -14,134 +12,38 @@ namespace mlxcel {
 
 namespace {
 
-struct Shape3n {
-  int hidden, streams, active;
-  float eps;
-};
-
-array stream(const array& h, int i) {
-  return mx::reshape(mx::slice(h, {0, i, 0}, {h.shape(0), i + 1, h.shape(2)}), {h.shape(0), h.shape(2)});
-}
-
-/// The streams' predictions before a layer, and their corrections by what it gave. Streams are [tokens, n,
-/// hidden].
-class AltUp {
- public:
-  AltUp(const Weights& w, const Shape3n& s)
-      : s_(s),
-        scale_(w.tensor("correct_output_scale", {s.hidden})),
-        correct_(w.linear("correction_coefs", s.streams, s.streams, Bias::none)),
-        predict_(w.linear("prediction_coefs", s.streams * s.streams, s.streams, Bias::none)),
-        router_(w.linear("modality_router", s.streams, s.hidden, Bias::none)),
-        norm_(w.rms_norm("router_norm", s.hidden, s.eps)) {}
-
-  array predict(const array& h) const {
-    const int tokens = h.shape(0), n = s_.streams;
-    const array mix = mx::reshape(predict_(modalities(stream(h, s_.active))), {tokens, n, n, 1});
-    return mx::add(h, mx::sum(mx::multiply(mix, mx::expand_dims(h, 1)), 2));
-  }
-  array correct(const array& predicted, const array& computed) const {
-    const array change = mx::subtract(computed, stream(predicted, s_.active));
-    const array by = mx::add(correct_(modalities(computed)), array(1.0f));
-    return mx::add(predicted, mx::multiply(mx::expand_dims(change, 1), mx::expand_dims(by, -1)));
-  }
-  const array& scale() const { return scale_; }
-
- private:
-  array modalities(const array& x) const {
-    const array view = mx::multiply(norm_(x), array(1.0f / static_cast<float>(s_.hidden)));
-    return kernels::activate(router_(view), Activation::tanh);
-  }
-
-  Shape3n s_;
-  array scale_;
-  Linear correct_, predict_, router_;
-  RmsNorm norm_;
-};
-
-/// An MLP whose gate keeps only what lies far enough above its mean.
-struct SparseMlp {
-  Linear gate_up, down;
-  Activation activation;
-  float cut;  // in standard deviations; 0: nothing is cut
-  bool cuts;
-
-  array operator()(const array& x) const {
-    const array both = gate_up(x);
-    const int tokens = both.shape(0), width = both.shape(1) / 2;
-    array gate = mx::slice(both, {0, 0}, {tokens, width});
-    if (cuts && !fault("sparsity ignored")) {
-      const Moments m = row_moments(gate);
-      gate = kernels::activate(mx::subtract(gate, mx::add(m.mean, mx::multiply(m.deviation, array(cut)))),
-                               Activation::relu);
-    }
-    const array up = mx::slice(both, {0, width}, {tokens, 2 * width});
-    return down(mx::multiply(kernels::activate(gate, activation), up));
-  }
-};
-
-/// x times the ratio of magnitudes.
-array matched(const array& x, const array& target) {
-  const array own = mx::maximum(row_moments(x).magnitude, array(std::sqrt(1e-5f)));
-  return mx::multiply(x, mx::divide(target, own));
-}
-
-/// The embedding as several streams, at the start.
-struct Unfold {
-  std::vector<Linear> projections;
-  array operator()(const array& h) const {
-    const array target = row_moments(h).magnitude;
-    std::vector<array> streams{h};
-    for (const Linear& projection : projections) streams.push_back(matched(projection(h), target));
-    return mx::stack(streams, 1);
-  }
-};
-
-/// Their mean, at the end.
-struct Fold {
-  std::vector<Linear> projections;
-  array operator()(const array& h) const {
-    const array first = stream(h, 0), target = row_moments(first).magnitude;
-    array sum = first;
-    for (size_t i = 0; i < projections.size(); ++i)
-      sum = mx::add(sum, matched(projections[i](stream(h, static_cast<int>(i) + 1)), target));
-    return mx::multiply(sum, array(1.0f / static_cast<float>(projections.size() + 1)));
-  }
-};
-
 struct Layer {
-  Shape3n shape;
+  AltUpShape shape;
   AltUp altup;
   RmsNorm norm, after_attention, ffn_norm, after_ffn, after_laurel;
   Linear left, right;
   SharedAttention attention;
-  SparseMlp mlp;
+  SparseGatedMlp mlp;
   PerLayerInputs inputs;
   PerLayerGate gate;
   bool scales;
   int index;
-  std::optional<Unfold> unfold;
-  std::optional<Fold> fold;
+  std::optional<StreamEnds> unfold, fold;  // of the first layer, of the last
 
   array operator()(const array& in, Step& step) const {
     if (unfold) inputs.begin(in, step);
     const int n = shape.streams, tokens = in.shape(0);
     const array predicted =
-        altup.predict(unfold ? (*unfold)(in) : mx::reshape(in, {tokens, n, shape.hidden}));
-    const array active = stream(predicted, shape.active);
+        altup.predict(unfold ? unfold->unfold(in) : mx::reshape(in, {tokens, n, shape.hidden}));
+    const array active = stream_of(predicted, shape.active);
     const array x = norm(active);
     const array laurel = mx::add(x, after_laurel(right(left(x))));
     const array seen = mx::add(active, after_attention(attention(x, step)));
     const array h = mx::multiply(mx::add(seen, laurel), array(1.0f / std::sqrt(2.0f)));
     const array corrected = altup.correct(predicted, mx::add(h, after_ffn(mlp(ffn_norm(h)))));
-    const array first = stream(corrected, shape.active);
+    const array first = stream_of(corrected, shape.active);
     const array own = gate(scales ? mx::multiply(first, altup.scale()) : first, inputs.layer(index));
     // Every stream but the first takes it in.
     const array rest = mx::slice(corrected, {0, 1, 0}, {tokens, n, shape.hidden});
     const array out = mx::concatenate(
         {mx::slice(corrected, {0, 0, 0}, {tokens, 1, shape.hidden}), mx::add(rest, mx::expand_dims(own, 1))},
         1);
-    return fold ? (*fold)(out)
+    return fold ? fold->fold(out)
                 : mx::reshape(out, {tokens, n * shape.hidden});  // between layers: side by side
   }
 };
@@ -184,23 +86,16 @@ std::vector<bool> sliding_layers(const Config& c, int layers) {
   return sliding;
 }
 
-std::vector<Linear> projections(const Weights& w, const char* name, const Shape3n& s) {
-  std::vector<Linear> list;
-  for (int i = 0; i + 1 < s.streams; ++i)
-    list.push_back(w.linear(fmt::format("{}.{}", name, i), s.hidden, s.hidden, Bias::none));
-  return list;
-}
-
 Decoder build(const Config& whole, const Weights& w) {
   const Config c = text_config(whole);
   auto d = Dims::from(c);
   d.head_dim = c.integer("head_dim", 2, 8192, 256);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
-  const Shape3n shape{.hidden = d.hidden,
-                      .streams = c.integer("altup_num_inputs", 2, 16, 4),
-                      .active = c.integer("altup_active_idx", 0, 15, 0),
-                      .eps = eps};
+  const AltUpShape shape{.hidden = d.hidden,
+                         .streams = c.integer("altup_num_inputs", 2, 16, 4),
+                         .active = c.integer("altup_active_idx", 0, 15, 0),
+                         .eps = eps};
   if (shape.active >= shape.streams)
     fail(ErrorKind::bad_checkpoint, "{}: altup_active_idx {}: expected less than altup_num_inputs {}",
          c.where(), shape.active, shape.streams);
@@ -224,6 +119,8 @@ Decoder build(const Config& whole, const Weights& w) {
                                .vocab = c.integer("vocab_size_per_layer_input", 1, kMaxVocab, 262144),
                                .eps = eps});
 
+  const auto ends = [&](const char* name) { return std::optional(StreamEnds(w / "model", name, shape)); };
+
   Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden,
                                root_in_type(w, "model.embed_tokens.weight", d.hidden)));
   for (const auto& [i, layer] : w.layers("model.layers", d.layers)) {
@@ -231,38 +128,30 @@ Decoder build(const Config& whole, const Weights& w) {
     const int width = mlp_widths[static_cast<size_t>(i)];
     const float share = sparse[static_cast<size_t>(i)];
     const auto norm = [&, &scope = layer](const char* name) { return scope.rms_norm(name, d.hidden, eps); };
-    const Weights mlp = layer / "mlp", laurel = layer / "laurel";
-    model.add(
-        Layer{.shape = shape,
-              .altup = AltUp(layer / "altup", shape),
-              .norm = norm("input_layernorm"),
-              .after_attention = norm("post_attention_layernorm"),
-              .ffn_norm = norm("pre_feedforward_layernorm"),
-              .after_ffn = norm("post_feedforward_layernorm"),
-              .after_laurel = laurel.rms_norm("post_laurel_norm", d.hidden, eps),
-              .left = laurel.linear("linear_left", rank, d.hidden, Bias::none),
-              .right = laurel.linear("linear_right", d.hidden, rank, Bias::none),
-              .attention = SharedAttention(layer / "self_attn", d,
-                                           {.rope = slides ? local : full,
-                                            .eps = eps,
-                                            .window = slides ? window : 0,
-                                            .owner = i < owners,
-                                            .keys = readers.of(i),
-                                            .bias = bias_if(c.get("attention_bias", false))}),
-              .mlp = {.gate_up = mlp.fused({"gate_proj", "up_proj"}, {width, width}, d.hidden, Bias::none),
-                      .down = mlp.linear("down_proj", d.hidden, width, Bias::none),
-                      .activation = activation,
-                      .cut = share > 0.0f ? static_cast<float>(normal_quantile(share)) : 0.0f,
-                      .cuts = share > 0.0f},
-              .inputs = inputs,
-              .gate = PerLayerGate(layer, d.hidden, input_width, activation, eps),
-              .scales = c.get("altup_correct_scale", true),
-              .index = i,
-              .unfold = i == 0 ? std::optional(Unfold{projections(w / "model", "altup_projections", shape)})
-                               : std::nullopt,
-              .fold = i + 1 == d.layers
-                          ? std::optional(Fold{projections(w / "model", "altup_unembed_projections", shape)})
-                          : std::nullopt});
+    const Weights laurel = layer / "laurel";
+    model.add(Layer{.shape = shape,
+                    .altup = AltUp(layer / "altup", shape),
+                    .norm = norm("input_layernorm"),
+                    .after_attention = norm("post_attention_layernorm"),
+                    .ffn_norm = norm("pre_feedforward_layernorm"),
+                    .after_ffn = norm("post_feedforward_layernorm"),
+                    .after_laurel = laurel.rms_norm("post_laurel_norm", d.hidden, eps),
+                    .left = laurel.linear("linear_left", rank, d.hidden, Bias::none),
+                    .right = laurel.linear("linear_right", d.hidden, rank, Bias::none),
+                    .attention = SharedAttention(layer / "self_attn", d,
+                                                 {.rope = slides ? local : full,
+                                                  .eps = eps,
+                                                  .window = slides ? window : 0,
+                                                  .owner = i < owners,
+                                                  .keys = readers.of(i),
+                                                  .bias = bias_if(c.get("attention_bias", false))}),
+                    .mlp = SparseGatedMlp(layer / "mlp", d.hidden, width, activation, share),
+                    .inputs = inputs,
+                    .gate = PerLayerGate(layer, d.hidden, input_width, activation, eps),
+                    .scales = c.get("altup_correct_scale", true),
+                    .index = i,
+                    .unfold = i == 0 ? ends("altup_projections") : std::nullopt,
+                    .fold = i + 1 == d.layers ? ends("altup_unembed_projections") : std::nullopt});
   }
   model.finish(w.rms_norm("model.norm", d.hidden, eps),
                make_head(w, "lm_head", "model.embed_tokens", model.embedding(),

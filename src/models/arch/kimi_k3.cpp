@@ -7,51 +7,15 @@
 
 #include "models/kit.h"
 #include "nn/delta.h"
-#include "nn/fault.h"
+#include "nn/gated_mla.h"
+#include "nn/residual_mix.h"
 
 namespace mlxcel {
 
 namespace {
 
-/// Latent attention whose values are opened by sigmoid(g_proj(x)).
-class GatedMla : public Mla {
- public:
-  bool phases(PhaseList& list) const = delete;  // those of plain latent attention are not its own
-  GatedMla(const Weights& w, const MlaOptions& options, bool gated) : Mla(w, options) {
-    if (gated) gate_ = w.linear("g_proj", options.heads * options.value_dim, options.hidden, Bias::none);
-  }
-  array operator()(const array& x, Step& step, const Residual& residual = std::nullopt) const {
-    const array all = values(seen(latents(x, step), step, nullptr));
-    if (!gate_ || fault("output gate left out")) return out_(all, residual);
-    return out_(mx::multiply(all, kernels::activate((*gate_)(x), Activation::sigmoid)), residual);
-  }
-
- private:
-  std::optional<Linear> gate_;
-};
-
 /// What stands before each block of layers in a step; the first layer begins it anew.
 using Blocks = std::shared_ptr<std::vector<array>>;
-
-/// The blocks and the running sum, weighed by the softmax of proj(norm(.)) of each.
-struct ResidualMix {
-  RmsNorm norm;
-  Linear proj;
-  array operator()(const std::vector<array>& blocks, const array& sum) const {
-    if (blocks.empty() || fault("residual mix left out")) return sum;
-    std::vector<array> logits;
-    for (const array& block : blocks) logits.push_back(proj(norm(block)));
-    logits.push_back(proj(norm(sum)));
-    const array share = mx::softmax(mx::concatenate(logits, 1), std::vector<int>{-1}, /*precise=*/true);
-    const auto part = [&](size_t i, const array& x) {
-      const int at = static_cast<int>(i);
-      return mx::multiply(x, mx::slice(share, {0, at}, {share.shape(0), at + 1}));
-    };
-    array mixed = part(blocks.size(), sum);
-    for (size_t i = 0; i < blocks.size(); ++i) mixed = mx::add(mixed, part(i, blocks[i]));
-    return mixed;
-  }
-};
 
 struct Layer {
   Norm mixer_norm;
@@ -176,14 +140,8 @@ Decoder build(const Config& outer, const Weights& w) {
   const int every = c.integer("moe_layer_freq", 1, kMaxLayers, 1);
   const int run = c.has("attn_res_block_size") ? c.integer("attn_res_block_size", 1, kMaxLayers) : 0;
   const auto blocks = std::make_shared<std::vector<array>>();
-  const auto mix = [&](const Weights& scope, const std::string& name) -> std::optional<ResidualMix> {
-    if (run == 0) return std::nullopt;
-    // GGUF files hold the product of both, under a name of its own.
-    if (scope.has(name + "_score.weight"))
-      return ResidualMix{RmsNorm{.weight = std::nullopt, .eps = eps},
-                         scope.linear(name + "_score", 1, d.hidden, Bias::none)};
-    return ResidualMix{scope.rms_norm(name + "_norm", d.hidden, eps),
-                       scope.linear(name + "_proj", 1, d.hidden, Bias::none)};
+  const auto mix = [&](const Weights& scope, const char* name) {
+    return run == 0 ? std::nullopt : std::optional(ResidualMix(scope, name, d.hidden, eps));
   };
   const auto mixer = [&](int i, const Weights& scope) {
     if (memories[static_cast<size_t>(i)]) return Mixer(KdaMixer(scope, delta(c, d.hidden, eps)));

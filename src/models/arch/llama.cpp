@@ -14,29 +14,25 @@ Decoder build(const Config& c, const Weights& w) {
       if (changed)
         fail(ErrorKind::unsupported, "{}: clip_qkv and use_sliding_window are not supported for iquestcoder",
              c.where());
-  const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool attention_bias = c.get("attention_bias", false), mlp_bias = c.get("mlp_bias", false);
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
   const bool mistral = type == "mistral";
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int) { return mistral && window > 0; });
   const auto rope = Rope::from(c, d);
 
-  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
-  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
-    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                      .mixer = Attention(layer / "self_attn", d,
-                                         {.rope = rope,
-                                          .window = plan.window(i),
-                                          .qkv_bias = bias_if(attention_bias),
-                                          .out_bias = bias_if(attention_bias)}),
-                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                      .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, bias_if(mlp_bias))});
-  model.finish(w.rms_norm("model.norm", d.hidden, eps),
-               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
-                         tie_if(c.get("tie_word_embeddings", false))));
-  return model;
+  return pre_norm_decoder(c, w, d, epsilon(c, "rms_norm_eps", 1e-6f),
+                          {.mixer =
+                               [&](int i, const Weights& layer) {
+                                 return Attention(layer / "self_attn", d,
+                                                  {.rope = rope,
+                                                   .window = plan.window(i),
+                                                   .qkv_bias = bias_if(attention_bias),
+                                                   .out_bias = bias_if(attention_bias)});
+                               },
+                           .ffn =
+                               [&](int, const Weights& layer) {
+                                 return GatedMlp::from(c, layer / "mlp", d.hidden, bias_if(mlp_bias));
+                               }});
 }
 
 }  // namespace

@@ -1,65 +1,12 @@
 // MiMo-V2-Flash: five layers with a short window and learned sinks to one that sees all, each kind with its
 // own heads and base; values narrower than keys and scaled; DeepSeek-V3's experts without shared ones.
 // Reference: transformers MiMoV2FlashForCausalLM.
-#include <cmath>
-
 #include "models/kit.h"
-#include "nn/fault.h"
-#include "nn/heads.h"
-#include "state/attend.h"
+#include "nn/narrow_values.h"
 
 namespace mlxcel {
 
 namespace {
-
-struct Kind {
-  int heads, kv_heads, key_dim, value_dim;
-  Rope rope;
-  int window;  // 0: all
-  bool sinks;
-};
-
-/// Attention whose values have a width of their own.
-class NarrowValues {
- public:
-  NarrowValues(const Weights& w, int hidden, const Kind& kind, float value_scale, Bias bias)
-      : kind_(kind),
-        value_scale_(value_scale),
-        qkv_(
-            w.fused({"q_proj", "k_proj", "v_proj"},
-                    {kind.heads * kind.key_dim, kind.kv_heads * kind.key_dim, kind.kv_heads * kind.value_dim},
-                    hidden, bias)),
-        out_(w.linear("o_proj", hidden, kind.heads * kind.value_dim, Bias::none)),
-        slot_(w.layout().add_kv({.kv_heads = kind.kv_heads,
-                                 .key_dim = kind.key_dim,
-                                 .value_dim = kind.value_dim,
-                                 .window = fault("window ignored") ? 0 : kind.window})) {
-    if (kind.sinks) sinks_ = w.tensor("sinks", {kind.heads});
-  }
-
-  array operator()(const array& x, Step& step, const Residual& residual) const {
-    const int tokens = x.shape(0), q = kind_.heads * kind_.key_dim, k = q + kind_.kv_heads * kind_.key_dim;
-    const array all = qkv_(x);
-    const auto part = [&](int from, int to, int heads) {
-      return mx::reshape(mx::slice(all, {0, from}, {tokens, to}), {tokens, heads, -1});
-    };
-    const array values = part(k, all.shape(1), kind_.kv_heads);
-    const array seen =
-        attend(kind_.rope(part(0, q, kind_.heads), step), kind_.rope(part(q, k, kind_.kv_heads), step),
-               fault("value scale dropped") ? values : mx::multiply(values, array(value_scale_)), step, slot_,
-               {.scale = 1.0f / std::sqrt(static_cast<float>(kind_.key_dim)),
-                .softcap = 0.0f,
-                .sinks = fault("sinks dropped") ? std::nullopt : sinks_});
-    return out_(seen, residual);
-  }
-
- private:
-  Kind kind_;
-  float value_scale_;
-  Linear qkv_, out_;
-  std::optional<array> sinks_;
-  int slot_;
-};
 
 /// layer_types, or hybrid_layer_pattern with a one for each sliding layer.
 std::vector<bool> sliding_layers(const Config& c, int layers) {
@@ -103,7 +50,7 @@ Rope rotation(const Config& c, const Dims& d, bool slides) {
   return Rope::plain(static_cast<int>(part * static_cast<float>(d.head_dim)), theta);
 }
 
-Kind kind_of(const Config& c, const Dims& d, bool slides) {
+NarrowValuesOptions attention(const Config& c, const Dims& d, bool slides) {
   // Published configs name the window without the query itself.
   const int window = c.has("sliding_window_size") ? c.integer("sliding_window_size", 1, kMaxPositions) + 1
                                                   : c.integer("sliding_window", 1, kMaxPositions, 129);
@@ -117,14 +64,17 @@ Kind kind_of(const Config& c, const Dims& d, bool slides) {
     fail(ErrorKind::bad_checkpoint, "{}: {} heads of sliding layers: expected a multiple of {}", c.where(),
          own.heads, own.kv_heads);
   const int value = c.integer("v_head_dim", 1, 8192, 128);
-  return {.heads = own.heads,
+  return {.hidden = d.hidden,
+          .heads = own.heads,
           .kv_heads = own.kv_heads,
           .key_dim = own.head_dim,
           .value_dim = slides ? c.integer("swa_v_head_dim", 1, 8192, value) : value,
           .rope = rotation(c, own, slides),
           .window = slides ? window : 0,
           .sinks = slides ? c.get("add_swa_attention_sink_bias", true)
-                          : c.get("add_full_attention_sink_bias", false)};
+                          : c.get("add_full_attention_sink_bias", false),
+          .value_scale = c.get("attention_value_scale", 1.0f),
+          .bias = bias_if(c.get("attention_bias", false))};
 }
 
 Dims dims(const Config& c) {
@@ -144,16 +94,13 @@ Decoder build(const Config& c, const Weights& w) {
   auto moe = MoeOptions::grouped(c);
   if (!c.has("n_shared_experts")) moe.shared.width = 0;
   const auto sliding = sliding_layers(c, d.layers);
-  const Kind local = kind_of(c, d, true), full = kind_of(c, d, false);
-  const float value_scale = c.get("attention_value_scale", 1.0f);
-  const Bias bias = bias_if(c.get("attention_bias", false));
+  const auto local = attention(c, d, true), full = attention(c, d, false);
 
   return pre_norm_decoder(
       c, w, d, eps,
       {.mixer =
            [&](int i, const Weights& layer) {
-             return NarrowValues(layer / "self_attn", d.hidden,
-                                 sliding[static_cast<size_t>(i)] ? local : full, value_scale, bias);
+             return NarrowValues(layer / "self_attn", sliding[static_cast<size_t>(i)] ? local : full);
            },
        .ffn =
            [&](int i, const Weights& layer) {
@@ -168,9 +115,7 @@ MtpBlock mtp(const Config& c, const Weights& w) {
   const Weights own = w / "mtp";
   return deepseek_mtp(own, d.hidden, eps,
                       {PreNorm{.mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
-                               .mixer = NarrowValues(own / "self_attn", d.hidden, kind_of(c, d, true),
-                                                     c.get("attention_value_scale", 1.0f),
-                                                     bias_if(c.get("attention_bias", false))),
+                               .mixer = NarrowValues(own / "self_attn", attention(c, d, true)),
                                .ffn_norm = own.rms_norm("pre_mlp_layernorm", d.hidden, eps),
                                .ffn = GatedMlp::from(c, own / "mlp", d.hidden)}},
                       "final_layernorm", true);

@@ -8,29 +8,24 @@ namespace {
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
-  const int width = c.integer("intermediate_size", 1, kMaxWidth);
-  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool attention_bias = c.get("attention_bias", false), slides = c.get("use_sliding_window", false);
   const int window = slides ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
   const int first_sliding = c.integer("max_window_layers", 0, kMaxLayers, 28);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return slides && i >= first_sliding; });
   const auto rope = Rope::from(c, d);
 
-  Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden));
-  for (const auto& [i, layer] : w.layers("model.layers", d.layers))
-    model.add(PreNorm{.mixer_norm = layer.rms_norm("input_layernorm", d.hidden, eps),
-                      .mixer = Attention(layer / "self_attn", d,
-                                         {.rope = rope,
-                                          .qk_norm = HeadNormOptions{.eps = eps},
-                                          .window = plan.window(i),
-                                          .qkv_bias = bias_if(attention_bias),
-                                          .out_bias = bias_if(attention_bias)}),
-                      .ffn_norm = layer.rms_norm("post_attention_layernorm", d.hidden, eps),
-                      .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation)});
-  model.finish(w.rms_norm("model.norm", d.hidden, eps),
-               make_head(w, "lm_head", "model.embed_tokens", model.embedding(),
-                         tie_if(c.get("tie_word_embeddings", false))));
-  return model;
+  return pre_norm_decoder(
+      c, w, d, eps,
+      {.mixer =
+           [&](int i, const Weights& layer) {
+             return Attention(layer / "self_attn", d,
+                              {.rope = rope,
+                               .qk_norm = HeadNormOptions{.eps = eps},
+                               .window = plan.window(i),
+                               .qkv_bias = bias_if(attention_bias),
+                               .out_bias = bias_if(attention_bias)});
+           },
+       .ffn = [&](int, const Weights& layer) { return GatedMlp::from(c, layer / "mlp", d.hidden); }});
 }
 
 }  // namespace
