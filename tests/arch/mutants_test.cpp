@@ -221,7 +221,6 @@ const std::vector<Mutant>& mutants() {
       {"bias dropped", {"molmo"}},
       {"qk norm left out", {"molmo"}},
       {"rope left out", {"falcon_ocr", "jina_vlm", "moondream", "unlimited_ocr"}},
-      {"sinks dropped", {"falcon_ocr"}},
       {"qk norm left out", {"falcon_ocr", "jina_vlm"}},
       {"expert weights dropped", {"moondream"}},
       {"bias dropped", {"moondream"}},

@@ -75,7 +75,7 @@ LONG = {
     "recurrent_gemma-window": ("recurrent_gemma-mixed", {"max_position_embeddings": 8192, "attention_window_size": 90},
                                1200, {"attention_window_size": 60}),
     "rwkv7-memory": ("rwkv7-published", {}, 800, {"norm_eps": 0.1}),
-    "phi3small-blocks": ("phi3small-blocks", {"max_position_embeddings": 8192}, 1500, {"rope_embedding_base": 100}),
+    "phi3small-blocks": ("phi3small-blocks", {"max_position_embeddings": 8192}, 1536, {"rope_embedding_base": 100}),
 }
 
 
