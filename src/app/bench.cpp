@@ -4,6 +4,7 @@
 #include <mlx/version.h>
 
 #include <algorithm>
+#include <charconv>
 #include <chrono>
 #include <cmath>
 #include <condition_variable>
@@ -15,6 +16,7 @@
 
 #include "app/bench_kernels.h"
 #include "app/bench_masks.h"
+#include "app/command_words.h"
 #include "app/commands.h"
 #include "app/flags/shared.h"
 #include "app/options.h"
@@ -122,7 +124,7 @@ double sample(Engine& engine, const Test& test) {
 std::vector<int> positive(const std::vector<int>& values, const char* flag, int low) {
   for (const int value : values)
     if (value < low || value > 1 << 20)
-      throw UsageError(fmt::format("{} {}: expected {} to {}", flag, value, low, 1 << 20));
+      throw UsageError(fmt::format("{} {}: expected {} to {}", as_typed(flag), value, low, 1 << 20));
   return values;
 }
 
@@ -231,6 +233,14 @@ void run_engine(const ServeFlags& flags, const std::vector<Test>& tests, int rep
              results, format, all);
 }
 
+/// Tokens, from 1 to 2^20; 0 for what is no such number.
+int length_of(const std::string& text) {
+  int tokens = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), tokens);
+  const bool whole = error == std::errc{} && end == text.data() + text.size();
+  return whole && tokens >= 1 && tokens <= 1 << 20 ? tokens : 0;
+}
+
 /// "a,b": several models; a path with a comma in its name is one.
 std::vector<std::string> models_of(const std::string& list) {
   std::error_code error;
@@ -287,7 +297,7 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--masks", masks, "measure what constrained answers cost a token, the vocabulary alone")
       ->group("Tests");
   app.add_option("--delay", delay, "seconds of rest before each repetition")
-      ->type_name("S")
+      ->type_name("SECONDS")
       ->check(CLI::Range(0.0, 3600.0))
       ->group("Tests");
   app.add_option("-o,--output", format, "how the table is printed")
@@ -306,7 +316,7 @@ int bench_command(int argc, char** argv) {
   app.add_flag("--quiet", model.quiet, "no progress")->group("Output");
   parse(app, argc, argv);
   if (repetitions < 1 || repetitions > 1000)
-    throw UsageError(fmt::format("--repetitions {}: expected 1 to 1000", repetitions));
+    throw UsageError(fmt::format("{} {}: expected 1 to 1000", as_typed("--repetitions"), repetitions));
   if (kernels_asked->count() > 0) {
     if (!model.model.empty()) throw UsageError("bench: --kernels measures no model; leave out -m");
     engine_options(model);  // threads
@@ -326,12 +336,13 @@ int bench_command(int argc, char** argv) {
       for (const int n : positive(generated, "--n-gen", 0))
         if (n > 0) tests.push_back({0, n, batch, depth});
       for (const std::string& pair : pairs) {
-        Test test{0, 0, batch, depth};
-        char extra = 0;
-        if (std::sscanf(pair.c_str(), "%d,%d%c", &test.prompt, &test.generated, &extra) != 2 ||
-            test.prompt < 1 || test.generated < 1 || test.prompt > 1 << 20 || test.generated > 1 << 20)
-          throw UsageError(fmt::format("--pg {}: expected two lengths, for example 512,128", pair));
-        tests.push_back(test);
+        const auto comma = std::min(pair.find(','), pair.size());
+        const int prompt = length_of(pair.substr(0, comma));
+        const int answer = comma < pair.size() ? length_of(pair.substr(comma + 1)) : 0;
+        if (prompt == 0 || answer == 0)
+          throw UsageError(
+              fmt::format("{} {}: expected two lengths, for example 512,128", as_typed("--pg"), pair));
+        tests.push_back({prompt, answer, batch, depth});
       }
     }
   if (tests.empty()) throw UsageError("bench: nothing to measure; give -p, -n or -pg");

@@ -110,9 +110,9 @@ std::string base_model_hint(const std::string& family) {
 TurnOptions turn_options(const GenerateFlags& flags, const Engine& engine) {
   const ServiceOptions& service = flags.state.serve.service;
   TurnOptions turn;
-  turn.sampling = sampling_params(flags.state, engine.checkpoint().generation_config);
+  turn.sampling =
+      checked_sampling(flags.state, engine.checkpoint().generation_config, engine.info().vocab_size);
   turn.ignore_eos = service.sampling.ignore_eos;
-  validate(turn.sampling, engine.info().vocab_size);
   turn.max_tokens = flags.max_tokens;
   turn.stops = flags.state.reverse_prompts;
   turn.raw = flags.no_template;

@@ -8,6 +8,7 @@
 #include <limits>
 #include <nlohmann/json.hpp>
 
+#include "app/command_words.h"
 #include "app/options.h"
 #include "app/serve_options.h"
 #include "app/terminal.h"
@@ -25,17 +26,29 @@ std::string read_all(std::istream& in, const std::string& where) {
     if (text.size() > kMostPromptBytes)
       throw UsageError(fmt::format("{}: a prompt of over {} MiB", where, kMostPromptBytes >> 20));
   }
-  if (in.bad()) throw Error(ErrorKind::invalid_request, fmt::format("{}: could not be read", where));
+  // The stream of stdin does not tell; the file below it does.
+  if (in.bad() || (&in == &std::cin && std::ferror(stdin)))
+    throw Error(ErrorKind::invalid_request, fmt::format("{}: could not be read", where));
   return text;
 }
 
-std::string read_file(const std::string& path) {
+/// The line break that ends a file or an echo is no part of what is asked.
+std::string prompt_from(std::istream& in, const std::string& where) {
+  std::string text = read_all(in, where);
+  const bool lines = text.ends_with('\n');
+  if (lines) text.pop_back();
+  if (lines && text.ends_with('\r')) text.pop_back();
+  return text;
+}
+
+std::string prompt_file(const std::string& path) {
   std::error_code error;
+  const std::string flag = as_typed("--file");
   if (std::filesystem::is_directory(path, error))
-    throw UsageError(fmt::format("--file {}: is a directory", path));
+    throw UsageError(fmt::format("{} {}: is a directory", flag, path));
   std::ifstream in(path, std::ios::binary);
-  if (!in) throw UsageError(fmt::format("--file {}: cannot be opened", path));
-  return read_all(in, path);
+  if (!in) throw UsageError(fmt::format("{} {}: cannot be opened", flag, path));
+  return prompt_from(in, path);
 }
 
 void add_prompt_flags(CLI::App& app, SharedFlags& shared, GenerateFlags& flags, Door door) {
@@ -191,13 +204,16 @@ void check(GenerateFlags& flags, Door door) {
     serve.model.model = kDefaultModel;
   }
   if (flags.max_tokens < -1)
-    throw UsageError(fmt::format("--max-tokens {}: expected -1 or more", flags.max_tokens));
+    throw UsageError(fmt::format("{} {}: expected -1 or more", as_typed("--max-tokens"), flags.max_tokens));
   for (std::string& stop : flags.state.reverse_prompts) {
-    if (stop.empty()) throw UsageError("--reverse-prompt: an empty stop string would stop at once");
+    if (stop.empty())
+      throw UsageError(
+          fmt::format("{}: an empty stop string would stop at once", as_typed("--reverse-prompt")));
     stop = unescaped(stop);
   }
   try {
-    validate(sampling_params(flags.state, Config::parse("{}", "flags")), std::numeric_limits<int>::max());
+    check_sampling(sampling_params(flags.state, Config::parse("{}", "flags")),
+                   std::numeric_limits<int>::max());
   } catch (const Error& error) {
     throw UsageError(error.what());
   }
@@ -246,13 +262,13 @@ GenerateFlags parse_generate_flags(Door door, int argc, char** argv) {
 
 std::optional<std::string> whole_prompt(const GenerateFlags& flags, Door door) {
   std::optional<std::string> text;
-  if (!flags.file.empty()) text = read_file(flags.file);
+  if (!flags.file.empty()) text = prompt_file(flags.file);
   if (flags.prompt) {
-    const std::string given = *flags.prompt == "-" ? read_all(std::cin, "stdin") : *flags.prompt;
+    const std::string given = *flags.prompt == "-" ? prompt_from(std::cin, "stdin") : *flags.prompt;
     text = text ? *text + "\n" + given : given;
   }
   if (!text && door != Door::chat && !stdin_is_terminal()) {
-    text = read_all(std::cin, "stdin");
+    text = prompt_from(std::cin, "stdin");
     if (text->empty()) throw UsageError("nothing is asked: stdin is empty; give -p TEXT or -f FILE");
   }
   return text;

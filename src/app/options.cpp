@@ -2,20 +2,21 @@
 
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <fmt/ranges.h>
 #include <mlx/version.h>
 
-#include <array>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
 #include <cstring>
-#include <map>
 #include <memory>
 #include <string_view>
 #include <system_error>
 
+#include "app/command_words.h"
 #include "app/flags/shared.h"
 #include "app/say.h"
+#include "app/wrapped_text.h"
 #include "base/file.h"
 #include "base/worker_pool.h"
 #include "kernels/matrix.h"
@@ -24,7 +25,6 @@ namespace mlxcel::app {
 namespace {
 
 std::function<void(CLI::App&)> flag_sink;
-std::map<std::pair<const CLI::App*, std::string>, std::string> one_dash_spellings;
 
 /// Help in the manner of man pages: names, then what the value is; defaults and variables at the end.
 class HelpText final : public CLI::Formatter {
@@ -51,42 +51,9 @@ class HelpText final : public CLI::Formatter {
     if (!option->get_default_str().empty()) text += " (default: " + option->get_default_str() + ")";
     if (const Flag* row = shared_row(option))
       for (const std::string& name : own_variables(*row)) text += " [" + name + "]";
-    return text;
+    return fmt::format("{}", fmt::join(wrapped(text, help_width() - get_column_width()), "\n"));
   }
 };
-
-/// Words with one dash and several letters become the long flag, where there is one; values stay as they are.
-std::vector<std::string> long_spellings(const CLI::App& app, int argc, char** argv) {
-  static constexpr std::array<std::pair<std::string_view, std::string_view>, 8> kSpellings = {{
-      {"-sys", "--system"},
-      {"-jf", "--json-schema-file"},
-      {"-md", "--draft-model"},
-      {"-pg", "--pg"},
-      {"-hff", "--hf-file"},
-      {"-ctk", "--cache-type-k"},
-      {"-ctv", "--cache-type-v"},
-      {"-hft", "--hf-token"},
-  }};
-  std::vector<std::string> out;
-  bool value = false, verbatim = false;
-  for (int i = 1; i < argc; ++i) {
-    std::string word = argv[i];
-    if (!value && !verbatim) {
-      verbatim = word == "--";
-      if (const auto known = one_dash_spellings.find({&app, word}); known != one_dash_spellings.end())
-        word = known->second;
-      for (const auto& [from, to] : kSpellings)
-        if (word == from && app.get_option_no_throw(std::string(to))) word = to;
-      const bool flag = word.size() > 1 && word[0] == '-' && word.find('=') == std::string::npos;
-      const auto* option = flag ? app.get_option_no_throw(word) : nullptr;
-      value = option && option->get_expected_min() > 0;
-    } else {
-      value = false;
-    }
-    out.push_back(std::move(word));
-  }
-  return out;
-}
 
 /// A stream that was closed before the program began would be the next file opened: messages would be written
 /// into it. Reading finds nothing then, errors vanish, and what is written to stdout fails.
@@ -167,10 +134,6 @@ std::string text_file(const std::string& path, const char* flag, size_t limit) {
   }
 }
 
-void one_dash_spelling(const CLI::App& app, const std::string& spelling, const std::string& flag) {
-  one_dash_spellings[{&app, spelling}] = flag;
-}
-
 FlagProbe::FlagProbe(std::function<void(CLI::App&)> sink) { flag_sink = std::move(sink); }
 FlagProbe::~FlagProbe() { flag_sink = nullptr; }
 
@@ -183,7 +146,8 @@ void parse(CLI::App& app, int argc, char** argv) {
   for (CLI::Option* option : app.get_options({}))
     if (option->get_multi_option_policy() == CLI::MultiOptionPolicy::TakeAll) option->allow_extra_args(false);
   try {
-    auto words = long_spellings(app, argc, argv);
+    check_values(app);
+    auto words = command_words(app, argc, argv);
     std::vector<char*> pointers{argv[0]};
     for (std::string& word : words) pointers.push_back(word.data());
     app.parse(static_cast<int>(pointers.size()), pointers.data());
@@ -191,7 +155,7 @@ void parse(CLI::App& app, int argc, char** argv) {
     std::fputs(app.help().c_str(), stdout);
     throw;
   } catch (const CLI::ParseError& error) {
-    throw UsageError(fmt::format("{}\nsee {} --help", error.what(), app.get_name()));
+    throw UsageError(fmt::format("{}\nsee {} --help", with_typed_names(app, error.what()), app.get_name()));
   }
 }
 

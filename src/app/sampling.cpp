@@ -4,10 +4,14 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <string_view>
+#include <utility>
 
 #include "api/openai/sampling_fields.h"
+#include "app/command_words.h"
 #include "app/options.h"
+#include "base/error.h"
 
 namespace mlxcel::app {
 namespace {
@@ -72,8 +76,11 @@ bool set_sampling(FlagState& state, const std::string& key, const std::string& v
                     std::string_view(row->names).find("lang-bias") == std::string_view::npos &&
                     std::any_of(kRows.begin(), kRows.end(),
                                 [&](const SharedFlag& known) { return find_flag(known.name) == row; });
-  if (ours) row->apply(state, *row, value);
-  return ours;
+  if (!ours) return false;
+  Flag named = *row;  // its errors say the name that was typed
+  named.names = key;
+  row->apply(state, named, value);
+  return true;
 }
 
 SamplingParams sampling_params(const FlagState& state, const Config& generation_config) {
@@ -119,9 +126,40 @@ SamplingParams sampling_params(const FlagState& state, const Config& generation_
   return params;
 }
 
+void check_sampling(const SamplingParams& params, int vocab_size) {
+  // Where a flag is not called as the request's field is.
+  static constexpr std::pair<std::string_view, const char*> kNames[] = {
+      {"temperature", "--temp"},          {"typical_p", "--typical"},
+      {"top_n_sigma", "--top-nsigma"},    {"dynatemp_exponent", "--dynatemp-exp"},
+      {"mirostat_tau", "--mirostat-ent"}, {"mirostat_eta", "--mirostat-lr"},
+      {"banned", "--logit-bias"},         {"dry_sequence_breakers", "--dry-sequence-breaker"}};
+  try {
+    validate(params, vocab_size);
+  } catch (const Error& error) {
+    const std::string& field = error.param();
+    const auto* known = std::find_if(std::begin(kNames), std::end(kNames),
+                                     [&](const auto& entry) { return entry.first == field; });
+    const std::string flag = as_typed(known != std::end(kNames) ? known->second : flag_name(field));
+    std::string text = error.what();
+    if (text.starts_with(field + ":")) text.replace(0, field.size(), flag);
+    throw Error(error.kind(), text, flag);
+  }
+}
+
+SamplingParams checked_sampling(const FlagState& state, const Config& generation_config, int vocab_size) {
+  check_sampling(sampling_params(state, Config::parse("{}", "flags")), vocab_size);
+  SamplingParams params = sampling_params(state, generation_config);
+  try {
+    validate(params, vocab_size);
+  } catch (const Error& error) {
+    fail(ErrorKind::bad_checkpoint, "generation_config.json: {}", error.what());
+  }
+  return params;
+}
+
 void add_grammar_flags(CLI::App& app, GrammarFlags& flags) {
   const char* group = "What the answer must look like";
-  app.add_option("--grammar", flags.grammar, "a grammar (GBNF)")->type_name("TEXT")->group(group);
+  app.add_option("--grammar", flags.grammar, "a grammar (GBNF)")->type_name("GBNF")->group(group);
   app.add_option("--grammar-file", flags.grammar_file, "the same from a file")
       ->type_name("FILE")
       ->group(group);

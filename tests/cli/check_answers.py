@@ -59,8 +59,12 @@ def check_sampling_flags(context):
                   ["--lang-bias", "klingon=1"], ["--lang-bias", "ko=1,ko=2"], ["--lang-bias", "ko"], ["--lang-bias-config", "/nowhere"]):
         bad = context.fails(2, "run", "-m", "acme/absent", "-p", "a", *words)
         assert words[0] in bad.err or words[0].replace("--sampler-seq", "sampler") in bad.err, bad
+    # What the engine would refuse of any request is said of the flag, not of a request's field.
+    for words in (["--dry-base", "0.5"], ["--adaptive-decay", "1"], ["--logit-bias", "5+1000"], ["--dry-sequence-breaker", "x" * 65]):
+        bad = context.fails(2, "run", "-m", "acme/absent", "-p", "a", *words)
+        assert words[0] in bad.err, bad
     outside = context.fails(1, "run", "-m", model, "-p", "a", "--logit-bias", "99999999+1")
-    assert "99999999" in outside.err, outside
+    assert "--logit-bias: key 99999999" in outside.err, outside
 
 
 def check_language_bias(context):

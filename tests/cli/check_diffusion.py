@@ -1,5 +1,6 @@
 """Flags of models that fill in blocks (LLaDA-2, DiffusionGemma), on tiny ones; for other models they are a usage error."""
 import json
+import re
 import pathlib
 
 import models
@@ -83,9 +84,15 @@ def check_other_models_have_no_blocks(context):
 
 def check_what_a_diffusion_model_cannot_do(context):
     model = llada(context)
-    for more in (["--prompt-lookup"], ["--draft-model", context.tiny()], ["--regex", "a+"]):
+    for more in (["--prompt-lookup"], ["--draft-model", context.tiny()]):
         refused = context.run("run", "-m", model, "-p", "abc", "-n", "4", *more)
         assert refused.code != 0 and refused.out == "" and refused.err.strip(), (more, refused)
+
+
+def check_what_its_answer_must_look_like(context):
+    for flags in (["--regex", "(ab)+"], ["--grammar", 'root ::= "ab"+']):
+        out = context.ok("run", "-m", llada(context), "-p", "abc", "-n", "4", "--quiet", *flags).out
+        assert re.fullmatch("(ab)*a?\\n?", out), (flags, out)
 
 
 def check_an_early_end_is_a_clean_one(context):

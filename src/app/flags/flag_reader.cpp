@@ -11,6 +11,7 @@
 #include <string_view>
 
 #include "app/flags/shared.h"
+#include "app/wrapped_text.h"
 #include "base/memory.h"
 
 namespace mlxcel::app {
@@ -84,20 +85,6 @@ void read_environment(const Flag& flag, FlagState& state, bool serving) {
   }
 }
 
-std::vector<std::string> wrapped(const std::string& text, size_t width) {
-  std::vector<std::string> out{""};
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    const auto piece = text.substr(at, end - at);
-    if (!out.back().empty() && out.back().size() + 1 + piece.size() > width) out.emplace_back();
-    if (!out.back().empty()) out.back() += ' ';
-    out.back() += piece;
-    at = end + 1;
-  }
-  return out;
-}
-
 std::string shown_names(const Flag& flag) {
   std::string out;
   for (const auto& [name, on] : flag.spellings()) {
@@ -135,6 +122,7 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
   struct Given {
     const Flag* flag;
     std::string value;
+    std::string typed;  // its name on the command line
   };
   std::vector<Given> given;
   for (size_t i = 0; i < words.size(); ++i) {
@@ -163,21 +151,25 @@ void read_flags(const std::vector<Flag>& flags, const std::vector<std::string>& 
               fmt::format("{}: expected true or false, found \"{}\"", word, value->substr(0, 80)));
         state_wanted = *given_word == on;
       }
-      given.push_back({flag, state_wanted ? "true" : "false"});
+      given.push_back({flag, state_wanted ? "true" : "false", flag->names});
       continue;
     }
     if (!value) {
       if (++i >= words.size()) throw UsageError(fmt::format("{}: expected a value", word));
       value = words[i];
     }
-    given.push_back({flag, *value});
+    given.push_back({flag, *value, word});
   }
   for (const auto& flag : flags) {
     const bool on_line =
         std::any_of(given.begin(), given.end(), [&](const Given& g) { return g.flag == &flag; });
     if (!flag.env.empty() && (!on_line || flag.env_adds)) read_environment(flag, state, true);
   }
-  for (const auto& each : given) set_from("", *each.flag, state, each.value);
+  for (const auto& each : given) {
+    Flag typed = *each.flag;  // its errors say the name that was typed
+    typed.names = each.typed;
+    set_from("", typed, state, each.value);
+  }
 }
 
 std::vector<std::string> own_variables(const Flag& row) {
@@ -294,7 +286,7 @@ std::string flags_help(const std::vector<Flag>& flags, const std::string& progra
     const auto lines =
         wrapped(flag.env.empty() ? flag.help
                                  : fmt::format("{} [{}]", flag.help, flag.env.substr(0, flag.env.find(','))),
-                70);
+                help_width() - 36);
     if (head.size() > 34) {
       out += head + "\n";
       head.clear();
@@ -306,7 +298,7 @@ std::string flags_help(const std::vector<Flag>& flags, const std::string& progra
   }
   out += fmt::format(
       "\nExamples:\n  {0} -m SmolLM2-135M-Instruct.gguf\n  {0} -m ./all-MiniLM-L6-v2 --port 8081\n"
-      "  {0} -m owner/name --api-key secret --host 0.0.0.0 --ssl-cert-file cert.pem --ssl-key-file key.pem\n"
+      "  {0} -m owner/name --api-key secret --ssl-cert-file cert.pem --ssl-key-file key.pem\n"
       "  curl http://127.0.0.1:8080/v1/chat/completions -H 'Content-Type: application/json' \\\n"
       "    -d '{{\"messages\": [{{\"role\": \"user\", \"content\": \"Hello\"}}], \"stream\": true}}'\n",
       program);

@@ -41,11 +41,38 @@ void set_logit_bias(S& s, const Flag& flag, const std::string& text) {
   if (id < 0 || std::isnan(bias))
     throw UsageError(fmt::format("{} {}: expected TOKEN_ID+BIAS or TOKEN_ID-BIAS, for example 15043-1.5",
                                  flag.name(), text.substr(0, 80)));
+  if (std::isfinite(bias) && std::abs(bias) > 100)
+    throw UsageError(
+        fmt::format("{} {}: expected a bias from -100 to 100, or -inf", flag.name(), text.substr(0, 80)));
   auto& sampling = s.serve.service.sampling;
   if (std::isfinite(bias))
     sampling.logit_bias[id] = bias;
   else
     sampling.banned.push_back(id);
+}
+
+/// "top_k;temperature".
+void set_stages(S& s, const Flag& flag, const std::string& text) {
+  std::vector<std::string> names;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(';', at), text.size());
+    if (end > at) names.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  try {
+    s.serve.service.sampling.samplers = parse_stages(names, flag.name());
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
+}
+
+/// "kt".
+void set_stage_letters(S& s, const Flag& flag, const std::string& text) {
+  try {
+    s.serve.service.sampling.samplers = parse_stage_letters(text, flag.name());
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
 }
 
 }  // namespace
@@ -177,7 +204,7 @@ void add_answer_flags(std::vector<Flag>& f) {
   real_row("--xtc-probability", "0: off (0)", 0, 1, &mlxcel::SamplingFlags::xtc_probability);
   real_row("--xtc-threshold", "above 0.5: off (0.1)", 0, 1, &mlxcel::SamplingFlags::xtc_threshold);
   real_row("--dry-multiplier", "0: off (0)", 0, 100, &mlxcel::SamplingFlags::dry_multiplier);
-  real_row("--dry-base", "(1.75)", 0, 100, &mlxcel::SamplingFlags::dry_base);
+  real_row("--dry-base", "(1.75)", 1, 100, &mlxcel::SamplingFlags::dry_base);
   whole_row("--dry-allowed-length", "repeats up to this length are free (2)", 0, kMany,
             &mlxcel::SamplingFlags::dry_allowed_length);
   whole_row("--dry-penalty-last-n", "tokens that DRY looks at; -1: all (64)", -1, kMany,
@@ -199,30 +226,12 @@ void add_answer_flags(std::vector<Flag>& f) {
   real_row("--mirostat-ent", "target surprise (5)", 0, 100, &mlxcel::SamplingFlags::mirostat_tau);
   real_row("--adaptive-target", "acts where the stages name adaptive_p; -1: off", -1, 1,
            &mlxcel::SamplingFlags::adaptive_target);
-  real_row("--adaptive-decay", "(0.9)", 0, 1, &mlxcel::SamplingFlags::adaptive_decay);
+  real_row("--adaptive-decay", "(0.9)", 0, 0.99, &mlxcel::SamplingFlags::adaptive_decay);
   f.push_back({"--samplers", "", g, Kind::value, "A;B",
                "the stages in order: penalties;dry;top_n_sigma;top_k;typ_p;top_p;min_p;xtc;temperature",
-               text([](S& s, const auto& v) {
-                 std::vector<std::string> names;
-                 for (size_t at = 0; at <= v.size();) {
-                   const size_t end = std::min(v.find(';', at), v.size());
-                   if (end > at) names.push_back(v.substr(at, end - at));
-                   at = end + 1;
-                 }
-                 try {
-                   s.serve.service.sampling.samplers = parse_stages(names, "--samplers");
-                 } catch (const Error& error) {
-                   throw UsageError(std::string("--samplers: ") + error.what());
-                 }
-               })});
+               set_stages});
   f.push_back({"--sampler-seq,--sampling-seq", "", g, Kind::value, "LETTERS",
-               "the same by letters (edskypmxt)", text([](S& s, const auto& v) {
-                 try {
-                   s.serve.service.sampling.samplers = parse_stage_letters(v, "--sampler-seq");
-                 } catch (const Error& error) {
-                   throw UsageError(std::string("--sampler-seq: ") + error.what());
-                 }
-               })});
+               "the same by letters (edskypmxt)", set_stage_letters});
   f.push_back({"-s,--seed", "", g, Kind::value, "N", "-1 (default): random",
                integer(INT64_MIN, INT64_MAX, [](S& s, long long n) { s.seed = n; })});
   f.push_back({"-l,--logit-bias", "", g, Kind::list, "ID(+/-)BIAS",

@@ -7,6 +7,8 @@
 #include <map>
 #include <stdexcept>
 
+#include "app/command_words.h"
+
 namespace mlxcel::app {
 namespace {
 
@@ -24,6 +26,13 @@ Names names_of(const Flag& row, const char* spellings) {
     (odd ? out.one_dash : out.plain).push_back((on ? "" : "!") + spelling);
   }
   return out;
+}
+
+/// A value taken by a row whose errors say the name that was typed; `name` is the option's first long one.
+void apply_typed(FlagState& state, const Flag& row, const std::string& name, const std::string& value) {
+  Flag typed = row;
+  typed.names = as_typed(name);
+  row.apply(state, typed, value);
 }
 
 std::map<const CLI::Option*, const Flag*>& rows() {
@@ -73,6 +82,9 @@ void SharedFlags::add(const char* group, std::initializer_list<SharedFlag> flags
     const Names names = names_of(*row, flag.spellings);
     const std::string spelled = fmt::format("{}", fmt::join(names.plain, ","));
     const std::string help = flag.help ? flag.help : row->help;
+    const auto first = std::find_if(names.plain.begin(), names.plain.end(),
+                                    [](const std::string& each) { return each.starts_with("--"); });
+    const std::string name = first == names.plain.end() ? row->name() : *first;
     CLI::Option* option = nullptr;
     FlagState& state = state_;
     if (row->kind == Flag::Kind::toggle) {
@@ -82,18 +94,19 @@ void SharedFlags::add(const char* group, std::initializer_list<SharedFlag> flags
     } else if (row->kind == Flag::Kind::list) {
       option = app_.add_option_function<std::vector<std::string>>(
           spelled,
-          [row, &state](const std::vector<std::string>& values) {
-            for (const std::string& value : values) row->apply(state, *row, value);
+          [row, name, &state](const std::vector<std::string>& values) {
+            for (const std::string& value : values) apply_typed(state, *row, name, value);
           },
           help);
       option->take_all();
     } else {
       option = app_.add_option_function<std::string>(
-          spelled, [row, &state](const std::string& value) { row->apply(state, *row, value); }, help);
+          spelled, [row, name, &state](const std::string& value) { apply_typed(state, *row, name, value); },
+          help);
     }
     if (row->kind != Flag::Kind::toggle) option->type_name(row->type);
     option->group(group);
-    for (const std::string& name : names.one_dash) one_dash_spelling(app_, name, row->name());
+    for (const std::string& odd : names.one_dash) one_dash_spelling(app_, odd, row->name());
     added_.push_back({row, option});
     rows()[option] = row;
   }
