@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string_view>
+#include <system_error>
 
 #include "app/terminal.h"
 #include "hub/store.h"
@@ -70,8 +71,12 @@ LineEditor::LineEditor() : pastes_(understands_sequences(stdout_is_terminal())) 
   el_set(edit_, EL_ADDFN, "mlxcel-paste", "takes what is pasted as it is", &LineEditor::paste);
   el_set(edit_, EL_BIND, "\033[200~", "mlxcel-paste", nullptr);
   if (!std::getenv("MLXCEL_NO_HISTORY")) {
-    file_ = (cache_root() / "history").string();
-    history(history_, &event, H_LOAD, file_.c_str());
+    // The file that a link means; a pipe or a folder of that name keeps nothing, and is not waited for.
+    std::error_code error;
+    const auto file = std::filesystem::weakly_canonical(cache_root() / "history", error);
+    const bool there = !error && std::filesystem::exists(file, error);
+    if (!error && (!there || std::filesystem::is_regular_file(file, error))) file_ = file.string();
+    if (there && !file_.empty()) history(history_, &event, H_LOAD, file_.c_str());
   }
 }
 

@@ -4,14 +4,14 @@
 
 #include <charconv>
 #include <cstdio>
-#include <fstream>
-#include <nlohmann/json.hpp>
 #include <optional>
+#include <string_view>
 
 #include "app/answer_printer.h"
 #include "app/line_editor.h"
 #include "app/say.h"
 #include "app/terminal.h"
+#include "app/transcript.h"
 
 namespace mlxcel::app {
 namespace {
@@ -94,12 +94,13 @@ class Repl {
     try {
       if (!set_sampling(flags_.state, key, value))
         return say("/set {}: no such setting; /help lists them\n", key);
-      SamplingParams changed = sampling_params(flags_.state, engine_.checkpoint().generation_config);
-      validate(changed, engine_.info().vocab_size);
-      options.sampling = std::move(changed);
+      options.sampling =
+          checked_sampling(flags_.state, engine_.checkpoint().generation_config, engine_.info().vocab_size);
     } catch (const std::exception& error) {
       flags_.state = before;
-      say("/set {} {}: {}\n", key, value, error.what());
+      const std::string_view why = error.what();
+      const bool named = why.starts_with(key + " ") || why.starts_with(key + ":");
+      say("/set {}{}\n", named ? "" : fmt::format("{} {}: ", key, value), why);
     }
   }
 
@@ -117,28 +118,20 @@ class Repl {
   }
 
   void save(const std::string& path) {
-    nlohmann::ordered_json json = nlohmann::ordered_json::array();
-    for (const ChatMessage& message : conversation_.messages())
-      json.push_back({{"role", message.role}, {"content", message.content}});
-    std::ofstream out(path);
-    out << json.dump(2, ' ', false, nlohmann::json::error_handler_t::replace) << "\n";
-    out.flush();
-    if (!out) return say("/save {}: could not be written\n", path);
-    fmt::print("saved {} messages to {}\n", json.size(), path);
+    try {
+      write_transcript(path, conversation_.messages());
+      fmt::print("saved {} messages to {}\n", conversation_.messages().size(), path);
+    } catch (const Error& error) {
+      say("/save {}: could not be written: {}\n", path, error.what());
+    }
   }
 
   void load(const std::string& path) {
     try {
-      std::ifstream in(path);
-      if (!in) return say("/load {}: cannot be opened\n", path);
-      const auto json = nlohmann::json::parse(in);
-      std::vector<ChatMessage> messages;
-      for (const auto& item : json)
-        messages.push_back({item.at("role").get<std::string>(), item.at("content").get<std::string>()});
-      conversation_.messages() = std::move(messages);
+      conversation_.messages() = read_transcript(path);
       fmt::print("loaded {} messages\n", conversation_.messages().size());
-    } catch (const nlohmann::json::exception& error) {
-      say("/load {}: expected a list of objects with role and content: {}\n", path, error.what());
+    } catch (const Error& error) {
+      say("/load {}: {}\n", path, error.what());
     }
   }
 

@@ -1,9 +1,11 @@
 """The chat in a real pseudo-terminal: editing, history, Ctrl-C, resize, wide characters, colours, pipes."""
 import json
+import os
 import re
 import signal
 import stat
 import subprocess
+import termios
 import time
 
 from terminal import Terminal
@@ -67,11 +69,49 @@ def check_commands(context):
         terminal.line("/nonsense")
         terminal.expect("no such command")
         terminal.line("/load /nowhere")
-        terminal.expect("cannot be opened")
+        terminal.expect("/nowhere: cannot open: No such file")
         terminal.line("/bye")
         assert terminal.wait() == 0
     talk = json.loads(saved.read_text())
     assert [m["role"] for m in talk] == ["system", "user", "assistant"] and talk[1]["content"] == "[[stop]]", talk
+
+
+def check_files_that_are_no_conversation(context):
+    bad = context.folder / "no-talk.json"
+    kept = context.folder / "kept.json"
+    talk = '[{"role": "user", "content": "[[stop]]"}, {"role": "assistant", "content": "x"}]'
+    with chat(context, env={"MLXCEL_NO_HISTORY": "1"}) as terminal:
+        terminal.expect(">>> ")
+        bad.write_text(talk)
+        terminal.line(f"/load {bad}")
+        terminal.expect("loaded 2 messages")
+        for text in ("", "{", "null", "7", '"x"', '{"role": "user"}', "[1]", '[{"role": "user"}]', '[{"role": 1, "content": "x"}]', "[" * 100000,
+                     '[{"role": "wizard", "content": "x"}]', '[{"role": "user", "content": null}]', talk[:-1]):
+            bad.write_text(text)
+            terminal.line(f"/load {bad}")
+            terminal.expect("expected a list of objects")
+        for place in ("/", "/dev/null", context.folder):
+            terminal.line(f"/load {place}")
+            terminal.expect("expected a regular file")
+            terminal.line(f"/save {place}")
+            terminal.expect("saved 2" if place == "/dev/null" else "could not be written")
+        kept.write_text(talk)
+        (context.folder / "link.json").symlink_to(kept)
+        terminal.line(f"/save {context.folder}/link.json")
+        terminal.expect("saved 2 messages")
+        for text in ("/save", "/load", "/set", "/set temperature", "/undo", "/regen", "/clear", "/", "//", "/BYE"):
+            terminal.line(text)
+            terminal.expect(text)
+        for key, value in (("temperature", "0x1"), ("temperature", ""), ("top_k", "1e2"), ("max_tokens", "0x10"), ("max_tokens", " 5"), ("logit_bias", "5+1000")):
+            terminal.line(f"/set {key} {value}")
+            terminal.expect(f"/set {key} ")
+            terminal.expect(f"/set {key} {value}: expected")
+        terminal.line("[[stop]]")
+        terminal.expect("[Generated")
+        terminal.line("/bye")
+        assert terminal.wait() == 0
+    assert (context.folder / "link.json").is_symlink() and json.loads(kept.read_text()) == json.loads(talk), "a link leads to the file that is written"
+    assert stat.S_ISCHR(os.stat("/dev/null").st_mode)
 
 
 def answer_of(text, typed):
@@ -152,6 +192,28 @@ def check_history(context):
         terminal.line("/bye")
         terminal.wait()
     assert file.read_text() == before
+
+
+def check_history_files_of_every_kind(context):
+    """None of them keeps the chat from beginning; a link leads to the file that is kept."""
+    elsewhere = context.folder / "history-elsewhere"
+    elsewhere.write_text("_HiStOrY_V2_\nearlier\n")
+    for kind, make in (("folder", lambda path: path.mkdir()), ("pipe", os.mkfifo), ("loop", lambda path: path.symlink_to(path)),
+                       ("bytes", lambda path: path.write_bytes(bytes(range(256)) * 300)), ("link", lambda path: path.symlink_to(elsewhere)),
+                       ("long", lambda path: path.write_text("_HiStOrY_V2_\n" + "x" * 3000000 + "\n"))):
+        folder = context.folder / f"history-{kind}"
+        folder.mkdir()
+        make(folder / "history")
+        with chat(context, env={"MLXCEL_CACHE_DIR": str(folder)}) as terminal:
+            terminal.expect(">>> ")
+            terminal.line("said [[stop]]")
+            terminal.expect("[Generated")
+            terminal.line("/bye")
+            assert terminal.wait() == 0, kind
+        assert sorted(path.name for path in folder.iterdir()) == ["history"], kind
+        if kind in ("bytes", "long"):
+            assert "said" in (folder / "history").read_text(errors="replace")
+    assert "said" in elsewhere.read_text() and (context.folder / "history-link/history").is_symlink()
 
 
 def check_editing_and_wide_characters(context):
@@ -276,6 +338,33 @@ def check_second_interrupt_leaves_at_once(context):
             terminal.send("\x03")  # the terminal made one of the two
             code = terminal.wait()
         assert code in (-signal.SIGINT, 0), code
+
+
+def check_windows_and_locales_of_every_kind(context):
+    """Whatever the terminal says about itself, a line can be typed and is answered."""
+    for env, size in (({"TERM": "dumb"}, (80, 24)), ({"TERM": ""}, (80, 24)), ({"TERM": "unknown-terminal"}, (80, 24)), ({}, (5, 3)), ({}, (0, 0)),
+                      ({}, (500, 100)), ({"COLUMNS": "0", "LINES": "-1"}, (80, 24)), ({"COLUMNS": "abc", "LINES": "99999999"}, (80, 24)),
+                      ({"LANG": "C"}, (80, 24)), ({"LC_ALL": "xx_YY"}, (80, 24))):
+        with chat(context, "--quiet", env=dict(env, MLXCEL_NO_HISTORY="1"), columns=size[0], rows=size[1]) as terminal:
+            terminal.expect(">>> ")
+            terminal.send(b"caf\xc3\xa9 \xff\x00 [[stop]]\r")
+            terminal.expect("gamma delta")
+            terminal.line("/bye")
+            assert terminal.wait() == 0, (env, size, terminal.text())
+
+
+def check_the_terminal_is_left_as_it_was(context):
+    for leave in ("bye", "sigterm", "interrupt", "end of file"):
+        with chat(context, env={"MLXCEL_NO_HISTORY": "1"}) as terminal:
+            before = termios.tcgetattr(terminal.master)[:4]
+            terminal.expect(">>> ")
+            time.sleep(0.2)
+            if leave == "sigterm":
+                terminal.process.terminate()
+            else:
+                terminal.send({"bye": "/bye\r", "interrupt": "\x03", "end of file": "\x04"}[leave])
+            assert terminal.wait() == (-signal.SIGTERM if leave == "sigterm" else 0), leave
+            assert termios.tcgetattr(terminal.master)[:4] == before, leave
 
 
 def check_resize(context):
