@@ -4,11 +4,14 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <nlohmann/json.hpp>
+#include <system_error>
 
 #include "app/commands.h"
 #include "app/options.h"
 #include "app/terminal.h"
+#include "base/error.h"
 
 namespace mlxcel::app {
 namespace {
@@ -31,7 +34,9 @@ std::string ago(const std::optional<std::int64_t>& modified) {
 std::string with_tilde(const std::string& path) {
   const char* home = std::getenv("HOME");
   const std::string prefix = home ? home : "";
-  return !prefix.empty() && path.rfind(prefix, 0) == 0 ? "~" + path.substr(prefix.size()) : path;
+  const bool below = !prefix.empty() && path.starts_with(prefix) &&
+                     (path.size() == prefix.size() || path[prefix.size()] == '/');
+  return below ? "~" + path.substr(prefix.size()) : path;
 }
 
 }  // namespace
@@ -52,6 +57,10 @@ int list_command(int argc, char** argv) {
 
   const auto root =
       store_root(models_dir.empty() ? std::nullopt : std::optional<std::filesystem::path>(models_dir));
+  std::error_code error;
+  std::filesystem::directory_iterator readable(root, error);
+  if (error && error != std::errc::no_such_file_or_directory)
+    fail(ErrorKind::not_found, "{}: the store cannot be read: {}", root.string(), error.message());
   auto models = list_models(root);
   if (sort == "size")
     std::stable_sort(models.begin(), models.end(),

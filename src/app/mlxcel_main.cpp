@@ -1,7 +1,9 @@
 // The `mlxcel` program: picks the subcommand; each lives in its own file.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <cstdio>
+#include <iterator>
 #include <string>
 #include <string_view>
 
@@ -56,9 +58,9 @@ void print_help() {
       "  git diff | mlxcel run --system \"Summarise this change.\"\n"
       "  mlxcel download mlx-community/Qwen3-0.6B-4bit\n"
       "  mlxcel serve -m SmolLM2-135M-Instruct --port 8080\n"
-      "\nModels are named by a folder, a .gguf file, owner/name, owner/name:QUANT, or a bare name; what is "
-      "not here is\n"
-      "fetched into the store (`mlxcel list`). Exit codes: 0 done, 1 failed, 2 wrong command line.\n");
+      "\nModels are named by a folder, a .gguf file, owner/name, owner/name:QUANT, or a bare name; what\n"
+      "is not here is fetched into the store (`mlxcel list`). Exit codes: 0 done, 1 failed, 2 wrong\n"
+      "command line.\n");
 }
 
 const Command* find_command(std::string_view name) {
@@ -67,10 +69,32 @@ const Command* find_command(std::string_view name) {
   return nullptr;
 }
 
+constexpr std::string_view kGeneral[] = {"--help",
+                                         "-h",
+                                         "help",
+                                         "--version",
+                                         "--completion-bash",
+                                         "--completion-zsh",
+                                         "--completion-fish",
+                                         "--man-page",
+                                         "--write-docs",
+                                         "--dump-flag-surface"};
+
+/// A word that nobody reads is a mistake.
+void check_words(int argc, char** argv) {
+  const std::string_view first = argv[1], second = argc > 2 ? argv[2] : "";
+  if (std::find(std::begin(kGeneral), std::end(kGeneral), first) == std::end(kGeneral)) return;
+  const bool takes_one = first == "help" || first == "--man-page" || first == "--write-docs" ||
+                         (first == "--version" && second == "--verbose");
+  const int most = takes_one ? 3 : 2;
+  if (argc > most) throw UsageError(fmt::format("{}: not expected after {}", argv[most], argv[most - 1]));
+}
+
 /// What is asked of the program itself; nothing when it is a subcommand's affair.
 bool general(int argc, char** argv) {
   const std::string_view first = argv[1];
   const std::string_view second = argc > 2 ? argv[2] : "";
+  check_words(argc, argv);
   if (first == "--help" || first == "-h") {
     print_help();
   } else if (first == "--version") {

@@ -55,7 +55,8 @@ File::File(std::filesystem::path path, int descriptor, uint64_t size)
 File::~File() { ::close(descriptor_); }
 
 std::shared_ptr<const File> File::open(const std::filesystem::path& path) {
-  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  // A pipe in a file's place must not wait for someone who writes; files do not care.
+  const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (descriptor < 0) fail_system("open", path, errno);
   struct stat status{};
   if (::fstat(descriptor, &status) != 0 || !S_ISREG(status.st_mode)) {

@@ -1,6 +1,7 @@
 #include "base/file.h"
 
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cstring>
@@ -31,6 +32,12 @@ ErrorKind kind_of(const std::function<void()>& action) {
     return error.kind();
   }
   return ErrorKind::internal;
+}
+
+TEST_F(FileTest, APipeInAFilesPlaceIsRefusedAtOnce) {
+  const auto pipe = folder / "pipe";
+  ASSERT_EQ(::mkfifo(pipe.c_str(), 0600), 0);
+  EXPECT_EQ(kind_of([&] { File::open(pipe); }), ErrorKind::bad_checkpoint) << "and nobody waits for a writer";
 }
 
 TEST_F(FileTest, ReadsInsideTheFileOnly) {

@@ -59,6 +59,20 @@ std::optional<std::string> missing_shard(const fs::path& folder) {
   return std::nullopt;
 }
 
+bool is_weights(const std::string& name) { return name.ends_with(".safetensors") || name.ends_with(".gguf"); }
+
+/// A recorded file of the model that is gone, empty or cut. What somebody made larger is theirs.
+std::optional<std::string> lost_file(const fs::path& folder, const SnapshotRecord& record,
+                                     const std::function<bool(const std::string&)>& of_model) {
+  for (const auto& [name, file] : record.files) {
+    if (!of_model(name)) continue;
+    std::error_code error;
+    const auto size = fs::file_size(folder / name, error);
+    if (error || size == 0 || (is_weights(name) && size < file.size)) return name;
+  }
+  return std::nullopt;
+}
+
 std::optional<std::string> missing_part(const fs::path& file) {
   const std::string name = file.filename().string();
   const std::string stem = gguf_stem(name);
@@ -107,16 +121,22 @@ std::optional<std::string> missing_file(const fs::path& model) {
   if (!folder) {
     if (const auto part = missing_part(model)) return part;
     const auto record = SnapshotRecord::load(model.parent_path());
-    if (record)
-      for (const std::string& name : record->pending)
-        if (gguf_stem(name) == gguf_stem(model.filename().string())) return name;
-    return std::nullopt;
+    if (!record) return std::nullopt;
+    const auto of_model = [stem = gguf_stem(model.filename().string())](const std::string& name) {
+      return gguf_stem(name) == stem;
+    };
+    for (const std::string& name : record->pending)
+      if (of_model(name)) return name;
+    return lost_file(model.parent_path(), *record, of_model);
   }
   if (const auto shard = missing_shard(model)) return shard;
-  if (const auto record = SnapshotRecord::load(model))
-    for (const std::string& name : record->pending)
-      if (!name.ends_with(".gguf")) return name;
-  return std::nullopt;
+  const auto record = SnapshotRecord::load(model);
+  if (!record) return std::nullopt;
+  for (const std::string& name : record->pending)
+    if (!name.ends_with(".gguf")) return name;
+  return lost_file(model, *record, [](const std::string& name) {
+    return name.ends_with(".safetensors") || name.starts_with("tokenizer.") || name.ends_with(".tiktoken");
+  });
 }
 
 FolderLock::FolderLock(const fs::path& folder, const std::function<void()>& waiting) : path_(folder / kLock) {

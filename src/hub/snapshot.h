@@ -28,7 +28,8 @@ struct SnapshotRecord {
 };
 
 /// The name of the first file that is missing or empty although the index of a safetensors folder, or a
-/// record, names it; for a .gguf file, a missing part of its set. Nothing where the model is whole.
+/// record, names it (weights also where they are shorter than recorded); for a .gguf file, a missing part of
+/// its set. Nothing where the model is whole.
 std::optional<std::string> missing_file(const std::filesystem::path& model);
 
 /// Held by whoever writes into a folder, across processes.

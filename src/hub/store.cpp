@@ -1,6 +1,10 @@
 #include "hub/store.h"
 
+#include <pwd.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <array>
 #include <chrono>
 #include <cstdlib>
 #include <fstream>
@@ -20,9 +24,15 @@ std::string environment(const char* name) {
   return value ? value : "";
 }
 
+/// Never the current folder: what is fetched would lie wherever the program was started.
 fs::path home() {
-  const std::string value = environment("HOME");
-  return value.empty() ? fs::path(".") : fs::path(value);
+  if (const std::string value = environment("HOME"); !value.empty()) return value;
+  std::array<char, 16384> buffer{};
+  passwd entry{};
+  passwd* found = nullptr;
+  const int failed = ::getpwuid_r(::getuid(), &entry, buffer.data(), buffer.size(), &found);
+  const bool known = failed == 0 && found && found->pw_dir && *found->pw_dir;
+  return known ? found->pw_dir : "/nonexistent";
 }
 
 bool is_folder(const fs::path& path) {
@@ -280,6 +290,9 @@ fs::path resolve_model(const Reference& reference, const ResolveOptions& options
       fail(ErrorKind::not_found, "--hf-file {}: not in {}", options.file, reference.text);
     }
     if (has_config(*reference.path)) return *reference.path;
+    std::error_code error;
+    if (fs::directory_iterator readable(*reference.path, error); error)
+      fail(ErrorKind::not_found, "{}: this folder cannot be read: {}", reference.text, error.message());
     const auto sets = gguf_sets(*reference.path);
     if (sets.size() == 1) return sets.front().first;
     if (sets.empty())

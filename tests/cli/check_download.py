@@ -5,6 +5,7 @@ import signal
 import subprocess
 import time
 
+import models
 from hub import REPO, Hub, content, partials, repository, store_of
 
 
@@ -216,6 +217,53 @@ def check_model_is_fetched_when_named(context):
         assert len(fetched) == 1, fetched
         context.ok("inspect", "-m", "tiny", env=env, cwd="/")  # a bare name is the default organisation's
         assert context.ok("list", "-q", env=env).out.split() == [REPO, "mlx-community/tiny"]
+
+
+def check_what_a_snapshot_lost_is_fetched_again(context):
+    """Deleted, emptied or cut: that file comes, and no other. Offline it is named."""
+    files = {p.name: p.read_bytes() for p in context.tiny().iterdir()}
+    gguf = {"m.Q8_0.gguf": (models.write_llama_gguf(context.folder / "lost-gguf", "m")[0]).read_bytes(), "m.Q4_0.gguf": content(3000)}
+    env, folder = store_of(context, "d22")
+    run, whole = ["run", "-m", REPO, "-p", "a", "-n", "2"], files["model.safetensors"]
+    with Hub({REPO: files, "acme/quants": gguf}) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        want = context.ok(*run, env=env).out
+        for name, text in (("model.safetensors", None), ("model.safetensors", b""), ("model.safetensors", whole[:-1]), ("tokenizer.json", None),
+                           ("tokenizer.json", b"")):
+            (folder / name).unlink()
+            if text is not None:
+                (folder / name).write_bytes(text)
+            offline = context.fails(1, *run, "--offline", env=env)
+            assert name in offline.err and "download incomplete?" in offline.err, offline
+            before = len(hub.requests)
+            assert context.ok(*run, env=env).out == want and (folder / name).read_bytes() == files[name]
+            assert [r[1].split("/")[-1] for r in hub.requests[before:] if r[0] == "GET" and "/resolve/" in r[1]] == [name]
+        # What was made larger by hand, or is no part of the model, stays as it is.
+        (folder / "generation_config.json").unlink()
+        before = len(hub.requests)
+        assert context.ok(*run, env=env).out == want and len(hub.requests) == before
+        inspect = ["inspect", "-m", "acme/quants:Q8_0"]
+        context.ok(*inspect, env=env)
+        file = folder.parent / "quants/m.Q8_0.gguf"
+        file.write_bytes(gguf["m.Q8_0.gguf"][:-1])
+        cut = context.fails(1, *inspect, "--json", env=env)
+        assert "m.Q8_0.gguf" in cut.err and "download incomplete?" in cut.err, cut
+        context.ok(*inspect, env=env)
+        assert file.read_bytes() == gguf["m.Q8_0.gguf"] and not (folder.parent / "quants/m.Q4_0.gguf").exists()
+
+
+def check_the_default_model_comes_once(context):
+    files = {p.name: p.read_bytes() for p in context.tiny().iterdir()}
+    env, folder = store_of(context, "d23")
+    with Hub({"mlx-community/SmolLM2-135M-Instruct": files}) as hub:
+        env["HF_ENDPOINT"] = hub.url
+        first = context.ok("run", "-p", "a", "-n", "2", env=env)
+        before = len(hub.requests)
+        assert "fetching" in first.err and before > 0
+        assert context.ok("run", "-p", "a", "-n", "2", env=env).out == first.out and len(hub.requests) == before
+        # Drafters are references too.
+        out = context.fails(1, "run", "-m", context.tiny(), "-p", "a", "--draft-model", "acme/none", "--offline", env=env)
+        assert "acme/none" in out.err and len(hub.requests) == before, out
 
 
 def check_revision(context):

@@ -39,6 +39,7 @@ class Hub:
         self.files = files
         self.commit = commit
         self.requests = []             # (method, path, headers)
+        self.revisions = ()            # names of more of them
         self.token = None              # wanted, else 401
         self.redirect = False          # large files live on another host name
         self.cut = {}                  # path -> bytes after which the next answers break off
@@ -123,7 +124,7 @@ class Hub:
         repo, _, revision = rest.partition("/revision/")
         if repo not in self.files:
             return self.send(handler, 404, b"{}", {}, body)
-        if revision not in ("", "main", "v1", self.commit):
+        if revision not in ("", "main", "v1", self.commit, *self.revisions):
             return self.send(handler, 404, b"{}", {"X-Error-Code": "RevisionNotFound"}, body)
         if self.raw_listing is not None:
             return self.send(handler, 200, self.raw_listing, {"Content-Type": "application/json"}, body)
