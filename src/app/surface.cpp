@@ -88,37 +88,51 @@ std::vector<CommandInfo> describe_all(std::span<const Command> commands) {
   return all;
 }
 
+// Candidates are lines: names of files have spaces. Readline makes words of "=" and ":" of their own.
+constexpr const char* kBashHead = R"bash(# bash completion of mlxcel
+_mlxcel_models() { mlxcel list -q 2>/dev/null; }
+_mlxcel_pick() { (IFS=$' \n'; compgen -W "$1" -- "$2"); }
+_mlxcel_files() { _mlxcel_pick "$(_mlxcel_models)" "$1"; compgen -f -- "$1"; }
+_mlxcel() {
+  local IFS=$'\n' word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} colon=
+  if [ "$word" = = ]; then word=
+  elif [ "$before" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}
+  elif [ "$word" = : ]; then colon=$before:; word=$colon; before=${COMP_WORDS[COMP_CWORD-2]}
+  elif [ "$before" = : ]; then colon=${COMP_WORDS[COMP_CWORD-2]}:; word=$colon$word; before=${COMP_WORDS[COMP_CWORD-3]}
+  fi
+  COMPREPLY=($(_mlxcel_reply "$word" "$before"))
+  COMPREPLY=("${COMPREPLY[@]#"$colon"}")
+}
+_mlxcel_reply() {
+  local word=$1 before=$2 command=${COMP_WORDS[1]} flags=
+)bash";
+
 std::string bash(const std::vector<CommandInfo>& commands) {
-  std::string out =
-      "# bash completion of mlxcel\n"
-      "_mlxcel_models() { mlxcel list -q 2>/dev/null; }\n"
-      "_mlxcel() {\n"
-      "  local word=${COMP_WORDS[COMP_CWORD]} before=${COMP_WORDS[COMP_CWORD-1]} command=${COMP_WORDS[1]} "
-      "flags=\n"
-      "  COMPREPLY=()\n"
-      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n";
+  std::string out = kBashHead;
   std::vector<std::string> names;
   for (const auto& command : commands) names.push_back(command.name);
-  out += fmt::format("    COMPREPLY=($(compgen -W {} -- \"$word\"))\n    return\n  fi\n  case $command in\n",
-                     single_quoted(fmt::format("{} --help --version", fmt::join(names, " "))));
+  out += fmt::format(
+      "  if [ \"$COMP_CWORD\" -eq 1 ]; then\n    _mlxcel_pick {} \"$word\"\n    return\n  fi\n"
+      "  case $command in\n",
+      single_quoted(fmt::format("{} --help --version", fmt::join(names, " "))));
   for (const auto& command : commands) {
-    out += fmt::format("  {}{})\n", command.name, command.alias.empty() ? "" : "|" + command.alias);
+    out += fmt::format("  {}{})\n    case $before in\n", command.name,
+                       command.alias.empty() ? "" : "|" + command.alias);
     std::vector<std::string> flags;
-    out += "    case $before in\n";
     for (const FlagInfo& flag : command.flags) {
       if (flag.hidden) continue;
       flags.push_back(dashed(flag, " "));
       if (flag.value == "none") continue;
       std::string action = "return";
       if (!flag.choices.empty())
-        action = fmt::format("COMPREPLY=($(compgen -W {} -- \"$word\")); return",
+        action = fmt::format("_mlxcel_pick {} \"$word\"; return",
                              single_quoted(fmt::format("{}", fmt::join(flag.choices, " "))));
       else if (wants_model(flag))
-        action = "COMPREPLY=($(compgen -W \"$(_mlxcel_models)\" -f -- \"$word\")); return";
+        action = "_mlxcel_files \"$word\"; return";
       else if (wants_file(flag))
-        action = "COMPREPLY=($(compgen -f -- \"$word\")); return";
+        action = "compgen -f -- \"$word\"; return";
       else if (wants_folder(flag))
-        action = "COMPREPLY=($(compgen -d -- \"$word\")); return";
+        action = "compgen -d -- \"$word\"; return";
       out += fmt::format("    {}) {} ;;\n", dashed(flag, "|"), action);
     }
     out +=
@@ -127,8 +141,8 @@ std::string bash(const std::vector<CommandInfo>& commands) {
   out +=
       "  esac\n"
       "  case $word in\n"
-      "  -*) COMPREPLY=($(compgen -W \"$flags\" -- \"$word\")) ;;\n"
-      "  *) COMPREPLY=($(compgen -W \"$(_mlxcel_models)\" -f -- \"$word\")) ;;\n"
+      "  -*) _mlxcel_pick \"$flags\" \"$word\" ;;\n"
+      "  *) _mlxcel_files \"$word\" ;;\n"
       "  esac\n"
       "}\n"
       "complete -o filenames -o bashdefault -F _mlxcel mlxcel\n";
@@ -175,7 +189,7 @@ std::string zsh(const std::vector<CommandInfo>& commands) {
                                              zsh_text(flag.about) + "]" + value);
       };
       for (const auto& name : flag.shorts) each("-" + name);
-      for (const auto& name : flag.longs) each("--" + name);
+      for (const auto& name : flag.longs) each("--" + name + (value.empty() ? "" : "="));
     }
     if (!command.positional.empty()) out += " \\\n      '1:model:_mlxcel_models'";
     out += " ;;\n";
@@ -223,6 +237,8 @@ CommandInfo describe(const Command& command) {
   CommandInfo info{command.name, command.alias ? command.alias : "", command.about, "", "", "", {}};
   if (info.name == "serve") {
     for (const Flag& row : server_flags()) info.flags.push_back(flag_of(row));
+    const std::string help = flags_help(server_flags(), "mlxcel serve");
+    info.examples = help.substr(std::min(help.find("Examples:\n"), help.size()));
     return info;
   }
   const FlagProbe probe([&](CLI::App& app) {

@@ -5,6 +5,7 @@ import shutil
 import subprocess
 
 from harness import Skip
+from terminal import Terminal
 
 
 def check_flag_surface(context):
@@ -57,6 +58,40 @@ def check_bash_completion(context):
     shutil.rmtree(context.store / "acme")
 
 
+def check_bash_itself_completes(context):
+    """Keys typed into a real one: words, values after a space and after "=", models with ":", names of files with spaces."""
+    script, here = context.folder / "completion.bash", context.folder / "bash"
+    script.write_text(context.ok("--completion-bash").out)
+    for name in ("with space.txt", "adapter.yaml", "a-folder/x"):
+        (here / name).parent.mkdir(parents=True, exist_ok=True)
+        (here / name).write_text("")
+    store = context.folder / "bash-store"
+    (store / "acme/known").mkdir(parents=True)
+    (store / "acme/known/config.json").write_text("{}")
+    (store / "acme/quants").mkdir()
+    for quant in ("Q4_K_M", "Q8_0"):
+        (store / f"acme/quants/m.{quant}.gguf").write_bytes(b"x")
+    environment = dict(context.environment, PATH=f"{context.mlxcel.parent}:{context.environment['PATH']}", PS1="ready> ", INPUTRC="/dev/null",
+                       MLXCEL_MODELS_DIR=str(store))
+    with Terminal(["bash", "--norc", "--noprofile", "-i"], environment, columns=200, cwd=here) as terminal:
+        terminal.expect("ready> ")
+        terminal.line(f"bind 'set enable-bracketed-paste off'; source {script}; echo don''e")
+        terminal.expect("done")
+        for typed, whole in (("mlxcel quan", "mlxcel quantize "), ("mlxcel run --max-t", "--max-tokens "), ("mlxcel quantize --mode nv", "--mode nvfp4 "),
+                             ("mlxcel quantize --mode=nv", "--mode=nvfp4 "), ("mlxcel ls --sort=s", "--sort=size "), ("mlxcel run -m acme/kn", "acme/known"),
+                             ("mlxcel run acme/quants:Q4", "acme/quants:Q4_K_M"), ("mlxcel run -m acme/quants:Q8", "acme/quants:Q8_0"),
+                             ("mlxcel run -f wi", "with\\ space.txt "), ("mlxcel run --surgery ad", "adapter.yaml "),
+                             ("mlxcel quantize -o a-f", "a-folder/"), ("mlxcel supported --mark", "--markdown ")):
+            terminal.send(typed + "\t")
+            terminal.expect(whole, 20)
+            terminal.send("\x15\r")
+            terminal.expect("ready> ")
+        # Where a number is wanted nothing is offered.
+        terminal.send("mlxcel run --top-k w\t\t")
+        terminal.send("\x15echo en''d\r", 1)
+        assert "with" not in terminal.expect("end")
+
+
 def completed(context, *words, timeout=60):
     environment = dict(context.environment, PATH=f"{context.mlxcel.parent}:{context.environment['PATH']}", TERM="xterm")
     return subprocess.run(words, env=environment, capture_output=True, text=True, check=True, cwd=context.folder, timeout=timeout).stdout
@@ -75,6 +110,7 @@ def check_fish_completion(context):
 
     assert complete("mlxcel qu") == ["quantize"] and complete("mlxcel run --max-t") == ["--max-tokens"]
     assert set(complete("mlxcel quantize --mode ")) == {"affine", "mxfp4", "nvfp4", "mxfp8"}, "no files where words are wanted"
+    assert complete("mlxcel quantize --mode=nv") == ["--mode=nvfp4"]
     assert "a-file.txt" in complete("mlxcel run -f a-") and "a-file.txt" not in complete("mlxcel run --top-k a-")
     assert "--markdown" in complete("mlxcel supported --m"), "an alias completes as its command"
 
@@ -101,7 +137,8 @@ def check_zsh_completion(context):
     (folder / "_mlxcel").write_text(context.ok("--completion-zsh").out)
     (folder / "test.zsh").write_text(ZSH)
     for line, words in (("mlxcel qu", ["quantize"]), ("mlxcel run --max-t", ["--max-tokens"]),
-                        ("mlxcel quantize --mode ", ["affine", "mxfp4", "mxfp8", "nvfp4"]), ("mlxcel supported --", ["--markdown"])):
+                        ("mlxcel quantize --mode ", ["affine", "mxfp4", "mxfp8", "nvfp4"]),
+                        ("mlxcel quantize --mode=m", ["mxfp4", "mxfp8"]), ("mlxcel supported --", ["--markdown"])):
         for wait in ("1", "5"):
             shown = completed(context, "zsh", "-f", folder / "test.zsh", folder, line, wait)
             out = re.sub(r"\x1b[^a-zA-Z]*[a-zA-Z]", "", shown)
@@ -113,7 +150,7 @@ def check_zsh_completion(context):
 
 def check_other_completions(context):
     zsh, fish = context.ok("--completion-zsh").out, context.ok("--completion-fish").out
-    assert zsh.startswith("#compdef mlxcel") and "--max-tokens[" in zsh
+    assert zsh.startswith("#compdef mlxcel") and "--max-tokens=[" in zsh and "--quiet[" in zsh
     assert "complete -c mlxcel" in fish and "-l max-tokens" in fish
     for shell, text in (("zsh", zsh), ("fish", fish)):
         if shutil.which(shell):

@@ -21,13 +21,13 @@ def as_a_window_does():
 
 
 class Terminal:
-    def __init__(self, command, env, columns=80, rows=24, stdout=None):
+    def __init__(self, command, env, columns=80, rows=24, stdout=None, cwd=None):
         self.master, slave = pty.openpty()
         self.resize(columns, rows, False)
         environment = dict({"TERM": "xterm"}, **env)
         self.process = subprocess.Popen([str(word) for word in command], env=environment, stdin=slave,
                                         stdout=stdout if stdout is not None else slave, stderr=slave, start_new_session=True,
-                                        preexec_fn=as_a_window_does)
+                                        cwd=cwd, preexec_fn=as_a_window_does)
         os.close(slave)
         self.bytes = b""
         self.seen = 0
