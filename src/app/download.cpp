@@ -39,7 +39,7 @@ int download_command(int argc, char** argv) {
   configure(app,
             "  mlxcel download mlx-community/SmolLM2-135M-Instruct\n"
             "  mlxcel download owner/name-GGUF:Q4_K_M\n"
-            "  mlxcel download owner/name --revision v1.0 --local-dir ./model\n"
+            "  mlxcel download owner/name --revision v1.0 --local-dir ./name-v1.0\n"
             "  HF_ENDPOINT=https://mirror.example mlxcel download owner/name\n");
   app.add_option("REPO", flags.model, "owner/name, owner/name:QUANT, or a bare name")->group("");
   app.add_option("--hf-file", flags.hf_file, "one file of the repository exactly")->type_name("FILE");
