@@ -78,8 +78,9 @@ class DiffusionTest : public ::testing::Test {
     return Engine::with_model([&] { return std::make_unique<BlockFake>(steps_, sure); }, nullptr, nullptr,
                               checkpoint, options);
   }
-  static std::future<Answer> ask(Engine& engine, int prompt, int most) {
+  static std::future<Answer> ask(Engine& engine, int prompt, int most, GrammarUse form = {}) {
     Request request;
+    request.grammar = std::move(form);
     for (int i = 0; i < prompt; ++i) request.prompt.push_back(BlockFake::right(i) % 80);
     request.max_tokens = most;
     request.sampling.temperature = 0.0f;
@@ -243,6 +244,84 @@ TEST_F(DiffusionTest, the_engine_may_be_told_how_drafts_are) {
   EXPECT_EQ(*steps_, 1) << "one round; the prompt asks for no logits";
   EXPECT_THROW((void)made({.most = 13}), Error);
   EXPECT_THROW((void)make(true, {.denoising = {.whole = true}}), Error);
+}
+
+/// Printable ASCII by its byte, and three marks.
+std::shared_ptr<const Tokenizer> ascii() {
+  std::string vocab, marks;
+  for (int c = 33; c < 127; ++c)
+    vocab += std::string(c > 33 ? ",\"" : "\"") + (c == '"' || c == '\\' ? "\\" : "") + static_cast<char>(c) +
+             "\":" + std::to_string(c - 33);
+  for (const auto& [id, text] : {std::pair{94, "<|pad|>"}, {kEos, "<|end|>"}, {kMask, "<|mask|>"}})
+    marks += std::string(marks.empty() ? "" : ",") + "{\"id\":" + std::to_string(id) + ",\"content\":\"" +
+             text +
+             R"(","special":true,"single_word":false,"lstrip":false,"rstrip":false,"normalized":false})";
+  return Tokenizer::from_json(
+      R"({"version":"1.0","added_tokens":[)" + marks +
+      R"(],"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false},
+"decoder":{"type":"ByteLevel","add_prefix_space":false,"trim_offsets":true,"use_regex":false},
+"model":{"type":"BPE","vocab":{)" +
+      vocab + R"(},"merges":[]}})");
+}
+
+/// Digits only, or an x and then digits: at every place the right token where the form allows it, else the
+/// lowest of those that it does.
+std::vector<int32_t> in_form(int prompt, int count, bool after_x) {
+  std::vector<int32_t> list;
+  for (int i = 0; i < count; ++i) {
+    const int right = BlockFake::right(prompt + i), zero = '0' - 33;
+    if (after_x && i == 0)
+      list.push_back('x' - 33);
+    else
+      list.push_back(right >= zero && right < zero + 10 ? right : zero);
+  }
+  return list;
+}
+
+TEST_F(DiffusionTest, forms_are_enforced_from_the_left) {
+  Checkpoint checkpoint;
+  checkpoint.eos_ids = {kEos};
+  EngineOptions options;
+  options.warmup = false;
+  options.parallel = 3;
+  const auto tokens = ascii();
+  for (const int kind : {0, 1, 2}) {  // blocks of the sure and of the unsure, drafts
+    SCOPED_TRACE(kind);
+    steps_ = std::make_shared<std::atomic<int>>(0);
+    const auto engine = Engine::with_model(
+        [&]() -> std::unique_ptr<Model> {
+          if (kind == 2) return std::make_unique<DraftFake>(steps_);
+          return std::make_unique<BlockFake>(steps_, kind == 0);
+        },
+        tokens, nullptr, checkpoint, options);
+    const auto digits = engine->compile({.kind = Constraint::Kind::regex, .text = "[0-9]{11}"});
+    const auto marked = engine->compile({.kind = Constraint::Kind::regex, .text = "x[0-9]{10}"});
+    std::vector<std::future<Answer>> formed, free;
+    for (const int prompt : {3, 8, 14}) {
+      formed.push_back(ask(*engine, prompt, 20, {.grammar = digits}));
+      free.push_back(ask(*engine, prompt, 9));
+      formed.push_back(ask(*engine, prompt, 20, {.grammar = marked}));
+    }
+    size_t i = 0;
+    for (const int prompt : {3, 8, 14}) {
+      EXPECT_EQ(free[i / 2].get().tokens, right(prompt, 9)) << prompt;
+      for (const bool after_x : {false, true}) {
+        const Answer answer = formed[i++].get();
+        EXPECT_EQ(answer.tokens, in_form(prompt, 11, after_x)) << prompt;
+        EXPECT_EQ(answer.reason, FinishReason::stop);  // the form is whole
+      }
+    }
+    // A limit that strikes first ends it; what is free before the form is as ever.
+    const Answer cut = ask(*engine, 8, 5, {.grammar = digits}).get();
+    EXPECT_EQ(cut.tokens, in_form(8, 5, false));
+    EXPECT_EQ(cut.reason, FinishReason::length);
+    std::vector<int32_t> thought = right(8, 4);
+    const auto rest = in_form(12, 11, false);
+    thought.insert(thought.end(), rest.begin(), rest.end());
+    const std::string close(1, static_cast<char>(33 + BlockFake::right(11)));
+    EXPECT_EQ(ask(*engine, 8, 30, {.grammar = digits, .after = close}).get().tokens, thought);
+    EXPECT_EQ(engine->stats().pages_free, engine->stats().pages_total);
+  }
 }
 
 TEST(Sketch, keeps_the_surest_and_cools_down) {

@@ -24,6 +24,8 @@ class Canvas {
     places_.assign(static_cast<size_t>(open), std::nullopt);
     round_ = 0;
   }
+  /// What was drawn has become text: the next round begins with what is left of the block.
+  void clear() { places_.clear(); }
   int size() const { return static_cast<int>(places_.size()); }
   bool known(int place) const { return places_[static_cast<size_t>(place)].has_value(); }
   bool done() const {
@@ -46,15 +48,18 @@ class Canvas {
   void settle(std::vector<Offer> offers) {
     const auto surer = [](const Offer& a, const Offer& b) { return a.sure > b.sure; };
     std::stable_sort(offers.begin(), offers.end(), surer);
-    const int rounds = model_.steps > 0 ? model_.steps : model_.block;
-    const int least = model_.block / rounds + (round_ < model_.block % rounds ? 1 : 0);
+    const int least = share();
     ++round_;
     // The last round leaves nothing open.
-    const size_t taken = round_ >= rounds ? offers.size() : static_cast<size_t>(least);
+    const size_t taken = round_ >= rounds() ? offers.size() : static_cast<size_t>(least);
     for (size_t i = 0; i < offers.size(); ++i)
-      if (i < taken || offers[i].sure > model_.threshold)
+      if (i < taken || is_sure(offers[i].sure))
         places_[static_cast<size_t>(offers[i].place)] = std::move(offers[i].draw);
   }
+
+  /// How many tokens this round takes at least, however unsure.
+  int share() const { return model_.block / rounds() + (round_ < model_.block % rounds() ? 1 : 0); }
+  bool is_sure(float probability) const { return probability > model_.threshold; }
 
   /// The finished block; the canvas is empty again.
   std::vector<Draw> take() {
@@ -65,6 +70,8 @@ class Canvas {
   }
 
  private:
+  int rounds() const { return model_.steps > 0 ? model_.steps : model_.block; }
+
   Diffusion model_;
   std::vector<std::optional<Draw>> places_;
   int round_ = 0;

@@ -8,13 +8,25 @@
 namespace mlxcel {
 namespace {
 
-/// The probability of `token` under these logits, were `mask` not among them.
-float certainty(std::span<const float> logits, TokenId token, TokenId mask) {
+bool allows(const TokenMask& form, size_t token) {
+  return form.empty() || (form[token / 32] >> (token % 32) & 1u) != 0;
+}
+
+/// The probability of `token` under these logits, were `mask` not among them, nor what `form` forbids.
+float certainty(std::span<const float> logits, TokenId token, TokenId mask, const TokenMask& form = {}) {
   const double own = static_cast<double>(logits[static_cast<size_t>(token)]);
   double sum = 0.0;
   for (size_t i = 0; i < logits.size(); ++i)
-    if (i != static_cast<size_t>(mask)) sum += std::exp(static_cast<double>(logits[i]) - own);
+    if (i != static_cast<size_t>(mask) && allows(form, i))
+      sum += std::exp(static_cast<double>(logits[i]) - own);
   return static_cast<float>(1.0 / sum);
+}
+
+/// What `form` forbids becomes as good as impossible.
+void forbid(std::span<float> logits, const TokenMask& form) {
+  constexpr float kNever = -1e30f;  // finite: its share of an entropy is zero
+  for (size_t i = 0; i < logits.size(); ++i)
+    if (!allows(form, i)) logits[i] = kNever;
 }
 
 /// The model's own way, but for what a request asks.
@@ -57,14 +69,10 @@ void Loop::check_denoising(const Denoising& asked) const {
                info_.model_type);
 }
 
-// A diffusion model answers plain requests only.
 void Loop::begin_canvas(Sequence& s) const {
   const Denoising& asked = s.request.denoising;
   if (info_.diffusion.block == 0) return check_denoising(asked);
   const Diffusion own = as_asked(info_.diffusion, asked.or_as(options_.denoising), info_.model_type);
-  if (s.request.grammar.grammar)
-    fail_param("response_format", "{} fills in blocks of tokens together: their form cannot be enforced",
-               info_.model_type);
   if (s.request.prompt_logprobs)
     fail_param("prompt_logprobs", "{} fills in blocks of tokens together: prompts have no log-probabilities",
                info_.model_type);
@@ -117,6 +125,8 @@ void Loop::deliver_sketch(Sequence& s, const Piece& piece, const float* logits) 
   const float temperature = s.sketch->temperature();
   std::vector<float> cooled(logits, logits + static_cast<size_t>(size) * vocab);
   for (float& x : cooled) x /= temperature;
+  // What a grammar lets come first is known from the first round on.
+  if (s.gate) forbid(std::span(cooled).first(vocab), s.gate->mask());
   std::vector<TokenId> drawn;
   for (int place = 0; place < size; ++place) {
     const std::span<const float> row(cooled.data() + static_cast<size_t>(place) * vocab, vocab);
@@ -127,6 +137,8 @@ void Loop::deliver_sketch(Sequence& s, const Piece& piece, const float* logits) 
   for (int place = 0; place < size; ++place) {
     const std::span<const float> row(logits + static_cast<size_t>(place) * vocab, vocab);
     const TokenId token = answer[static_cast<size_t>(place)];
+    // What does not fit the form is drawn anew behind what does.
+    if (s.gate && !allows(s.gate->mask(), static_cast<size_t>(token))) return;
     Draw draw;
     draw.token = token;
     if (s.request.sampling.logprobs >= 0) draw = mlxcel::score(row, token, s.request.sampling.logprobs);
@@ -149,6 +161,7 @@ void Loop::deliver_canvas(Sequence& s, const Piece& piece, const float* logits, 
 
   const auto vocab = static_cast<size_t>(info_.vocab_size);
   const float* const first = logits + static_cast<size_t>(rows - open) * vocab;
+  if (s.gate) return settle_in_form(s, first, open);
   std::vector<Canvas::Offer> offers;
   for (int place = 0; place < open; ++place) {
     if (s.canvas->known(place)) continue;
@@ -161,6 +174,20 @@ void Loop::deliver_canvas(Sequence& s, const Piece& piece, const float* logits, 
   if (!s.canvas->done()) return;
   for (Draw& draw : s.canvas->take())
     if (!put(s, std::move(draw))) return;
+}
+
+// Under a grammar a block is settled from the left: what may stand at a place hangs on all before it.
+void Loop::settle_in_form(Sequence& s, const float* logits, int open) {
+  const auto vocab = static_cast<size_t>(info_.vocab_size);
+  const int least = s.canvas->share();
+  for (int place = 0; place < open; ++place) {
+    const std::span<const float> row(logits + static_cast<size_t>(place) * vocab, vocab);
+    const TokenMask form = s.gate->mask();
+    Draw draw = s.sampler->sample(row, s.tokens, static_cast<int64_t>(s.tokens.size()), form);
+    if (place >= least && !s.canvas->is_sure(certainty(row, draw.token, info_.diffusion.mask, form))) break;
+    if (!put(s, std::move(draw))) return;
+  }
+  s.canvas->clear();
 }
 
 }  // namespace mlxcel

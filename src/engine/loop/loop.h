@@ -81,6 +81,10 @@ class Loop final : public ModelThread::Guest {
   void clear_disk_cache() {
     if (disk_) disk_->clear();
   }
+  /// Waits until what is to be kept on disk is there: until then its pages are held.
+  void flush_disk_cache() {
+    if (disk_) disk_->flush();
+  }
   void set_step_token_budget(int tokens);
   void set_max_per_key(size_t requests) { max_per_key_ = requests; }
   void set_language_bias(const LanguageBias& bias);
@@ -162,6 +166,7 @@ class Loop final : public ModelThread::Guest {
   void begin_canvas(Sequence& sequence) const;
   Piece canvas_piece(Sequence& sequence, int room) const;
   void deliver_canvas(Sequence& sequence, const Piece& piece, const float* logits, int rows);
+  void settle_in_form(Sequence& sequence, const float* logits, int open);
   Piece sketch_piece(Sequence& sequence, int room) const;
   void deliver_sketch(Sequence& sequence, const Piece& piece, const float* logits);
 
