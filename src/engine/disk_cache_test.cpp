@@ -133,6 +133,25 @@ TEST_F(DiskCacheTest, WhatComesBackIsWhatWasWritten) {
   EXPECT_GE(again.figures().misses, 1u);
 }
 
+TEST_F(DiskCacheTest, WhatIsDroppedWhileItIsWrittenDoesNotStay) {
+  DiskCache cache(folder_, "one", 1 << 30);
+  for (int i = 0; i < 20; ++i) {
+    const auto ids = tokens(64 + i, i);
+    cache.write("scope", ids, RowImage::of(row_of(store_, ids)));
+    cache.drop("scope", ids);
+  }
+  cache.flush();
+  cache.collect();
+  EXPECT_TRUE(files().empty());
+  EXPECT_EQ(cache.figures().bytes, 0u);
+  // Dropped, and kept again.
+  const auto ids = tokens(64, 1);
+  cache.write("scope", ids, RowImage::of(row_of(store_, ids)));
+  cache.drop("scope", ids);
+  put(cache, "scope", ids);
+  EXPECT_EQ(files().size(), 1u);
+}
+
 TEST_F(DiskCacheTest, WhatIsDamagedOrCutIsAMissAndGoes) {
   const auto ids = tokens(64, 2);
   {

@@ -223,6 +223,7 @@ void Engine::drain(double timeout_s) {
 }
 
 void Engine::clear_prompt_cache(bool disk) {
+  impl_->loop->flush_disk_cache();
   impl_->thread.call([&] { impl_->loop->clear_prompt_cache(); });
   if (disk) impl_->loop->clear_disk_cache();
 }

@@ -64,6 +64,19 @@ TEST_F(ShiftTest, NeighboursAndDraftsDoNotNotice) {
   EXPECT_EQ(error_of([&] { start(*engine, request(prompt(65, 9), 1)); }).param(), "prompt");
 }
 
+// After a shift the window may still be full: that is no reason for another before a token has come.
+TEST_F(ShiftTest, ARowThatWaitsForItsTurnForgetsOnce) {
+  auto engine = make(EngineOptions{.context = 64, .context_shift = true, .parallel = 3, .max_batch = 1});
+  std::vector<testing::Running> running;
+  for (int i = 0; i < 3; ++i) {
+    Request r = request(prompt(64, i), 20);
+    r.discard_tokens = 1;
+    running.push_back(start(*engine, r));
+  }
+  for (int i = 0; i < 3; ++i)
+    EXPECT_EQ(running[static_cast<size_t>(i)].wait().tokens, shifted(prompt(64, i), 20, 64, 0, 1)) << i;
+}
+
 TEST_F(ShiftTest, DrawsDoNotDependOnWhatWasForgotten) {
   // The same seed in a window that never fills and in one that does: equal up to the first shift at least.
   Request r = request(prompt(20, 2), 60);

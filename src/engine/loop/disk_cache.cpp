@@ -45,17 +45,20 @@ DiskCache::~DiskCache() {
 }
 
 bool DiskCache::expired(const Known& known) const {
+  if (ttl_s_ <= 0.0 || known.bytes == 0) return false;
   const auto age = std::chrono::duration<double>(fs::file_time_type::clock::now() - known.used).count();
-  return ttl_s_ > 0.0 && known.bytes > 0 && age > ttl_s_;
+  return age > ttl_s_;
 }
 
 void DiskCache::scan() {
   std::error_code error;
   const auto now = fs::file_time_type::clock::now();
   for (const auto& file : fs::directory_iterator(folder_, error)) {
+    const auto written = fs::last_write_time(file.path(), error);
+    if (error) continue;  // another process has removed it
     // What a writer left that died long ago.
     if (file.path().extension() == ".partial" && file.path().string().find(kSuffix) != std::string::npos &&
-        now - fs::last_write_time(file.path(), error) > std::chrono::hours(24))
+        now - written > std::chrono::hours(24))
       fs::remove(file.path(), error);
     if (file.path().extension() != kSuffix || !file.is_regular_file(error)) continue;
     const std::string name = file.path().filename().string();
@@ -73,7 +76,7 @@ void DiskCache::scan() {
           head && head->fingerprint == fingerprint_ && name == name_of(head->scope, head->tokens);
       bytes_ += open->size();
       // Another model's entry is left alone, and counts against the budget.
-      Known known{.bytes = open->size(), .used = fs::last_write_time(file.path(), error), .seen = true};
+      Known known{.bytes = open->size(), .used = written, .seen = true};
       if (ours)
         known.scope = std::move(head->scope), known.tokens = std::move(head->tokens), known.seen = false;
       known.ours = ours;
@@ -169,7 +172,11 @@ void DiskCache::write(const std::string& scope, std::span<const TokenId> tokens,
   if (!image) return;
   const std::string name = name_of(scope, tokens);
   const std::lock_guard lock(mutex_);
-  if (full_ || known_.contains(name)) return;
+  if (const auto found = known_.find(name); found != known_.end()) {
+    found->second.dropped = false;  // wanted again before it was written
+    return;
+  }
+  if (full_) return;
   known_[name] = {.scope = scope,
                   .tokens = {tokens.begin(), tokens.end()},
                   .bytes = 0,
@@ -189,8 +196,12 @@ void DiskCache::unseen(const std::string& scope, std::span<const TokenId> tokens
 void DiskCache::drop(const std::string& scope, std::span<const TokenId> tokens) {
   const std::string name = name_of(scope, tokens);
   const std::lock_guard lock(mutex_);
-  if (const auto found = known_.find(name); found != known_.end() && found->second.bytes > 0)
+  const auto found = known_.find(name);
+  if (found == known_.end()) return;
+  if (found->second.bytes > 0)
     forget(name, {});
+  else
+    found->second.dropped = true;
 }
 
 void DiskCache::collect() {
@@ -248,7 +259,10 @@ void DiskCache::store(const Job& job) {
     const std::lock_guard lock(mutex_);
     ++figures_.writes;
     bytes_ += size;
-    if (const auto found = known_.find(name); found != known_.end()) found->second.bytes = size;
+    if (const auto found = known_.find(name); found != known_.end()) {
+      found->second.bytes = size;
+      if (found->second.dropped) forget(name, {});
+    }
   } catch (const std::exception& fault) {
     const std::lock_guard lock(mutex_);
     known_.erase(name);

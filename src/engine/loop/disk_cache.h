@@ -65,8 +65,9 @@ class DiskCache {
     std::vector<TokenId> tokens = {};
     uint64_t bytes = 0;
     std::filesystem::file_time_type used = {};
-    bool seen = false;  // in this process's memory, or it was
-    bool ours = true;   // of this fingerprint
+    bool seen = false;     // in this process's memory, or it was
+    bool ours = true;      // of this fingerprint
+    bool dropped = false;  // while it was being written
   };
   struct Job {
     std::string scope;

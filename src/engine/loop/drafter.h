@@ -43,6 +43,9 @@ class Drafter {
   virtual bool wants_states() const { return false; }
   /// Of which layers (from 0, ascending); none: the last hidden states, behind the final norm.
   virtual std::span<const int> wanted_layers() const { return {}; }
+  /// Whether it reads what the target remembers of a row: the row is then shown to it before each draft.
+  virtual bool wants_rows() const { return false; }
+  virtual void meet(uint64_t row, RowState& state) { (void)row, (void)state; }
   /// Those of a row's tokens from `position` on, [count, width].
   virtual void observe(uint64_t row, int position, int count, const float* states) {
     (void)row, (void)position, (void)count, (void)states;

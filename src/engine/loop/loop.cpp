@@ -369,6 +369,7 @@ void Loop::keep_prompt(Sequence& s) {
 }
 
 void Loop::clear_prompt_cache() {
+  if (disk_) disk_->collect();
   if (cache_) cache_->clear();
   publish();
 }

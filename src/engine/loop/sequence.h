@@ -43,6 +43,7 @@ struct Sequence {
   int evaluated = 0;       // of `tokens`, those that `state` holds rightly (drafts may follow)
   int cached = 0;          // prompt tokens that came from a kept prefix or another choice
   int shifts = 0;          // how often the window was full and its oldest tokens were forgotten
+  int shifted_at = 0;      // what was generated then: a row that waits for its turn forgets nothing more
   bool keeps_bos = false;  // a BOS that the tokenizer added stays then
   int slot = -1;           // while it runs
   int boundary = 0;        // where the state is put aside on the way through the prompt; 0: nowhere

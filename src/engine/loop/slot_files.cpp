@@ -94,6 +94,7 @@ void Loop::shift(Sequence& s) {
   s.evaluated = 0;
   s.boundary = 0;
   ++s.shifts;
+  s.shifted_at = s.generated;
   ++work_.shifts;
   if (drafter_) {
     std::vector<uint64_t> others;

@@ -66,7 +66,7 @@ std::vector<Piece> Loop::plan() {
   std::vector<Piece> pieces;
   pieces.reserve(running_.size());
   for (const auto& s : running_)
-    if (static_cast<int>(s->tokens.size()) >= context_ && s->generated > 0) shift(*s);
+    if (static_cast<int>(s->tokens.size()) >= context_ && s->generated > s->shifted_at) shift(*s);
   const std::vector<Sequence*> rows = row_order();
   int decoding = 0;
   size_t places = options_.max_batch > 0 ? static_cast<size_t>(options_.max_batch) : rows.size();
@@ -77,6 +77,8 @@ std::vector<Piece> Loop::plan() {
     s->planned = ++planned_;  // one after the other, so that no two wait equally long
     --places;
   }
+  if (drafter_ && drafter_->wants_rows())
+    for (const Piece& piece : pieces) drafter_->meet(piece.sequence->id, *piece.sequence->state);
   if (drafter_ && !pieces.empty())
     decoding += draft(pieces, std::min(pace_.budget(), allowance_.tokens()) - decoding);
 
