@@ -13,9 +13,7 @@
 
 namespace mlxcel {
 
-namespace {
-
-std::vector<bool> sliding_layers(const Config& c, int layers) {
+std::vector<bool> gemma4_sliding(const Config& c, int layers) {
   const auto kinds = listed_kinds(c, "layer_types", layers, {"sliding_attention", "full_attention"});
   std::vector<bool> sliding;
   for (int i = 0; i < layers; ++i)
@@ -24,6 +22,32 @@ std::vector<bool> sliding_layers(const Config& c, int layers) {
   sliding.back() = false;  // as the reference insists
   return sliding;
 }
+
+Gemma4Heads gemma4_heads(const Config& c, bool key_is_value) {
+  auto d = Dims::from(c);
+  d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  Dims wide = d;
+  wide.head_dim = c.integer("global_head_dim", 2, 8192, 512);
+  if (key_is_value && c.has("num_global_key_value_heads"))
+    wide.kv_heads = c.integer("num_global_key_value_heads", 1, d.heads);
+  // As transformers saves it: what full layers have otherwise stands in a table by layer; the last one is
+  // full.
+  const Config own = c.child("per_layer_config").child(std::to_string(d.layers - 1));
+  wide.head_dim = own.integer("head_dim", 2, 8192, wide.head_dim);
+  wide.kv_heads = own.integer("num_key_value_heads", 1, d.heads, wide.kv_heads);
+  if (d.heads % wide.kv_heads != 0)
+    fail(ErrorKind::bad_checkpoint,
+         "{}: num_attention_heads {}: expected a multiple of num_global_key_value_heads {}", c.where(),
+         d.heads, wide.kv_heads);
+  const bool plain_ropes = c.child("rope_parameters").empty();
+  auto local = plain_ropes ? Rope::plain(d.head_dim, 10000.0f)
+                           : Rope::from(c, d, {.theta = 10000.0f, .layer_type = "sliding_attention"});
+  auto global = plain_ropes ? Rope::proportional(wide.head_dim, 1000000.0f, 0.25f)
+                            : Rope::from(c, wide, {.theta = 1000000.0f, .layer_type = "full_attention"});
+  return {d, wide, std::move(local), std::move(global)};
+}
+
+namespace {
 
 /// Experts chosen by a normed and scaled view of what the MLP reads too.
 struct Experts {
@@ -94,34 +118,16 @@ struct Layer {
 
 Decoder gemma4_decoder(const Config& whole, const Weights& w, const Gemma4Kind& kind) {
   const Config c = text_config(whole);
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 256);
   if (c.get<std::string>("use_bidirectional_attention", "vision") != "vision")
     fail(ErrorKind::unsupported, "{}: Gemma 4 as a two-way embedder is known but not supported yet",
          c.where());
+  const bool key_is_value = c.get("attention_k_eq_v", kind.drafts);
+  const auto kinds = gemma4_heads(c, key_is_value);
+  const Dims& d = kinds.sliding;
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const int width = c.integer("intermediate_size", 1, kMaxWidth, 9216);
   const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
-  const auto sliding = sliding_layers(c, d.layers);
-  const bool key_is_value = c.get("attention_k_eq_v", kind.drafts);
-  Dims wide = d;
-  wide.head_dim = c.integer("global_head_dim", 2, 8192, 512);
-  if (key_is_value && c.has("num_global_key_value_heads"))
-    wide.kv_heads = c.integer("num_global_key_value_heads", 1, d.heads);
-  // As transformers saves it: what full layers have otherwise stands in a table by layer; the last one is
-  // full.
-  const Config own = c.child("per_layer_config").child(std::to_string(d.layers - 1));
-  wide.head_dim = own.integer("head_dim", 2, 8192, wide.head_dim);
-  wide.kv_heads = own.integer("num_key_value_heads", 1, d.heads, wide.kv_heads);
-  if (d.heads % wide.kv_heads != 0)
-    fail(ErrorKind::bad_checkpoint,
-         "{}: num_attention_heads {}: expected a multiple of num_global_key_value_heads {}", c.where(),
-         d.heads, wide.kv_heads);
-  const bool plain_ropes = c.child("rope_parameters").empty();
-  const auto local = plain_ropes ? Rope::plain(d.head_dim, 10000.0f)
-                                 : Rope::from(c, d, {.theta = 10000.0f, .layer_type = "sliding_attention"});
-  const auto full = plain_ropes ? Rope::proportional(wide.head_dim, 1000000.0f, 0.25f)
-                                : Rope::from(c, wide, {.theta = 1000000.0f, .layer_type = "full_attention"});
+  const auto sliding = gemma4_sliding(c, d.layers);
   const int window = c.integer("sliding_window", 1, kMaxPositions, 512);
   const int owners = d.layers - c.integer("num_kv_shared_layers", 0, d.layers - 1, 0);
   const auto readers = sharing(c, sliding, owners);
@@ -146,8 +152,8 @@ Decoder gemma4_decoder(const Config& whole, const Weights& w, const Gemma4Kind& 
         .after_attention = norm("post_attention_layernorm"),
         .ffn_norm = norm("pre_feedforward_layernorm"),
         .after_ffn = norm("post_feedforward_layernorm"),
-        .attention = SharedAttention(layer / "self_attn", slides ? d : wide,
-                                     {.rope = slides ? local : full,
+        .attention = SharedAttention(layer / "self_attn", kinds.dims(slides),
+                                     {.rope = kinds.rope(slides),
                                       .eps = eps,
                                       .window = slides ? window : 0,
                                       .key_is_value = key_is_value && !slides,

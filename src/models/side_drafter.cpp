@@ -36,7 +36,7 @@ const char* to_string(DrafterKind kind) {
 
 DrafterKind drafter_kind(const Config& config) {
   if (is_dflash(config)) return DrafterKind::dflash;
-  return arch_of_drafter(config) != nullptr ? DrafterKind::mtp : DrafterKind::model;
+  return is_assistant(config) || arch_of_drafter(config) != nullptr ? DrafterKind::mtp : DrafterKind::model;
 }
 
 MtpHead::Shared own_or(MtpHead::Shared target, const Weights& weights) {
@@ -49,8 +49,9 @@ MtpHead::Shared own_or(MtpHead::Shared target, const Weights& weights) {
   return target;
 }
 
-std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<Source> source,
-                                        const Model& target) {
+SideMtp load_mtp(const Config& config, std::shared_ptr<Source> source, const Model& target) {
+  if (is_assistant(config))
+    return {.block = nullptr, .assistant = AssistantHead::load(config, std::move(source), target)};
   const NamedArch* found = arch_of_drafter(config);
   if (found == nullptr)
     fail(ErrorKind::unsupported, "{}: model_type {} is no drafter of the kind mtp that is known here",
@@ -77,7 +78,8 @@ std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<So
   if (!unasked.empty())
     fail(ErrorKind::bad_checkpoint, "{}: {}: a tensor that such a drafter does not have", config.where(),
          unasked.front());
-  return std::make_shared<const MtpHead>(std::move(layout), std::move(block), std::move(shared));
+  return {.block = std::make_shared<const MtpHead>(std::move(layout), std::move(block), std::move(shared)),
+          .assistant = nullptr};
 }
 
 }  // namespace mlxcel

@@ -6,6 +6,7 @@
 
 #include "checkpoint/config.h"
 #include "checkpoint/source.h"
+#include "models/assistant.h"
 #include "models/model.h"
 #include "models/mtp.h"
 
@@ -20,9 +21,12 @@ DrafterKind drafter_kind(const Config& config);
 /// The target's embedding and head, or those that a block under "mtp" brings.
 MtpHead::Shared own_or(MtpHead::Shared target, const Weights& weights);
 
-/// A block of multi-token prediction in a folder of its own. Embedding and head are the target's, unless the
-/// folder brings them.
-std::shared_ptr<const MtpHead> load_mtp(const Config& config, std::shared_ptr<Source> source,
-                                        const Model& target);
+/// What predicts further from a folder of its own; one of the two.
+struct SideMtp {
+  std::shared_ptr<const MtpHead> block;            // remembers the row itself
+  std::shared_ptr<const AssistantHead> assistant;  // reads what the target remembers
+};
+/// A block's embedding and head are the target's, unless the folder brings them.
+SideMtp load_mtp(const Config& config, std::shared_ptr<Source> source, const Model& target);
 
 }  // namespace mlxcel

@@ -183,7 +183,7 @@ TEST(MtpDrafterTest, a_folder_of_its_own_drafts_as_the_checkpoint_does) {
     const auto load = [&](const Json& patch) {
       Json own = config;
       own.merge_patch(patch);
-      return load_mtp(Config::parse(own.dump(), "drafter"), cut_out(golden, names), *model);
+      return load_mtp(Config::parse(own.dump(), "drafter"), cut_out(golden, names), *model).block;
     };
     const auto head = load(Json::object());
     EXPECT_EQ(guessed(*head, golden, *model), guessed(*model->mtp(), golden, *model)) << name;

@@ -49,7 +49,20 @@ array StateDrafter::joined(const std::vector<Part>& parts) const {
 MtpDrafter::MtpDrafter(std::shared_ptr<const MtpHead> head, const Options& options)
     : StateDrafter(head->layout(), head->vocab(), head->hidden(), options), head_(std::move(head)) {}
 
+MtpDrafter::MtpDrafter(SideMtp side, const Options& options)
+    : StateDrafter(side.block ? side.block->layout() : StateLayout(),
+                   side.block ? side.block->vocab() : side.assistant->vocab(),
+                   side.block ? side.block->hidden() : side.assistant->width(), options),
+      head_(std::move(side.block)),
+      assistant_(std::move(side.assistant)) {}
+
 int MtpDrafter::draft(std::span<DraftAsk> asks, int budget) {
+  const int evaluated = assistant_ ? draft_by_assistant(asks, budget) : draft_by_block(asks, budget);
+  met_.clear();
+  return evaluated;
+}
+
+int MtpDrafter::draft_by_block(std::span<DraftAsk> asks, int budget) {
   const Network network = [this](Step& step, const std::vector<Part>& parts) -> Given {
     auto [logits, out] = (*head_)(step, joined(parts));
     return {std::move(logits), std::move(out)};

@@ -9,6 +9,7 @@
 #include "engine/loop/drafter.h"
 #include "models/dflash.h"
 #include "models/mtp.h"
+#include "models/side_drafter.h"
 
 namespace mlxcel {
 
@@ -40,14 +41,23 @@ class StateDrafter : public NetworkDrafter {
   std::unordered_map<uint64_t, Row> rows_;
 };
 
-/// By a block of multi-token prediction, the checkpoint's own or one beside it.
+/// By multi-token prediction: a block of the checkpoint's own or one beside it, or an assistant that reads
+/// the target's memory.
 class MtpDrafter final : public StateDrafter {
  public:
   MtpDrafter(std::shared_ptr<const MtpHead> head, const Options& options);
+  MtpDrafter(SideMtp side, const Options& options);
   int draft(std::span<DraftAsk> asks, int budget) override;
+  bool wants_rows() const override { return assistant_ != nullptr; }
+  void meet(uint64_t row, RowState& state) override { met_[row] = &state; }
 
  private:
-  std::shared_ptr<const MtpHead> head_;
+  int draft_by_block(std::span<DraftAsk> asks, int budget);
+  int draft_by_assistant(std::span<DraftAsk> asks, int budget);
+
+  std::shared_ptr<const MtpHead> head_;  // one of the two
+  std::shared_ptr<const AssistantHead> assistant_;
+  std::unordered_map<uint64_t, RowState*> met_;  // the target's rows, until the draft at hand is made
 };
 
 /// By a block drafter: all tokens of a draft in one evaluation.
