@@ -59,6 +59,9 @@ CallScan scan_mistral(std::string_view text, const CallFrame& frame, const CallC
 CallScan scan_llama(std::string_view text, const CallFrame& frame, const CallContext& context);
 // <invoke name="…"><parameter name="…">…</parameter></invoke> in a wrapper; `inner` is the tags' prefix.
 CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallContext& context);
+// The same with the parameters' own names as tags, nested for lists and objects, and a token before every tag
+// (`inner`): MiniMax M3.
+CallScan scan_nested(std::string_view text, const CallFrame& frame, const CallContext& context);
 // A section of calls, each with a header, a separator and JSON: Kimi K2 and DeepSeek.
 CallScan scan_section(std::string_view text, const CallFrame& frame, const CallContext& context);
 // call:name{key:value}: Gemma 4 and FunctionGemma.

@@ -1,6 +1,7 @@
 // Formats with tags of their own around every argument; the request's schema gives the arguments their types.
 #include <algorithm>
 #include <array>
+#include <functional>
 
 #include "text/reply/call_cursor.h"
 #include "text/reply/call_formats.h"
@@ -27,6 +28,14 @@ ToolCall read_function(CallCursor& cursor) {
   if (!is_call_name(call.name)) throw CallCursor::Rejected{};
   const ToolTypes& tools = cursor.context().tools;
   const std::string known = tools.plain_name(call.name);
+  if (cursor.peek() == '{') {  // <function=name>{…}</function>, as Llama 3.1's own tools are written
+    const LooseValue value = cursor.value(LooseDialect::json, "</function>");
+    if (value.kind != LooseValue::Kind::object) throw CallCursor::Rejected{};
+    call.arguments = value.json;
+    cursor.blanks();
+    cursor.expect("</function>");
+    return call;
+  }
   ArgumentList arguments;
   cursor.show(known, arguments);
   while (cursor.peek(), cursor.eat("<parameter=")) {
@@ -186,6 +195,81 @@ CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallCo
     }
     if (!any) throw CallCursor::Rejected{};
     cursor.close(frame.close);
+  });
+}
+
+namespace {
+
+constexpr int kDeepest = 32;  // tags inside one another
+
+using ReadText = std::function<std::string(std::string_view)>;
+
+/// What stands between the tag `key`, already taken, and its end: text, read by `typed`, or tags of its own,
+/// which are an array's where all are called item. `sign` comes before every tag.
+std::string read_element(CallCursor& cursor, const std::string& sign, const std::string& key, int depth,
+                         const ReadText& typed) {
+  const std::string end = sign + "</" + key + ">";
+  if (depth > kDeepest) throw CallCursor::Rejected{};
+  if (cursor.eat(end)) return typed("");
+  if (!cursor.eat(sign + "<")) return typed(cursor.until(end));
+  std::string items;
+  ArgumentList members;
+  bool list = true, twice = false;
+  do {
+    const std::string inner(cursor.until(">"));
+    if (inner.empty() || inner.front() == '/') throw CallCursor::Rejected{};
+    const ReadText value = [&](std::string_view text) {
+      return cursor.context().tools.typed("", inner, text);
+    };
+    const std::string json = read_element(cursor, sign, inner, depth + 1, value);
+    items += (items.empty() ? "" : ",") + json;
+    list = list && inner == "item";
+    twice = !members.add(inner, json) || twice;
+    cursor.blanks();
+    if (!cursor.eat(end)) continue;
+    if (list) return "[" + items + "]";
+    if (twice) throw CallCursor::Rejected{};
+    return members.text();
+  } while (cursor.eat(sign + "<"));
+  cursor.stop();
+}
+
+}  // namespace
+
+CallScan scan_nested(std::string_view text, const CallFrame& frame, const CallContext& context) {
+  const std::string& sign = frame.inner;
+  return run_scan(text, context, [&](CallCursor& cursor) {
+    cursor.expect(frame.open);
+    if (cursor.peek() == '{') {  // as a forced call is written
+      cursor.add_objects(cursor.value(LooseDialect::json, frame.close));
+      cursor.blanks();
+      return cursor.expect(frame.close);
+    }
+    bool any = false;
+    while (cursor.peek(), cursor.eat(sign + "<invoke ")) {
+      ToolCall call;
+      call.name = attribute(cursor.until(">"), "name");
+      if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+      const std::string known = context.tools.plain_name(call.name);
+      ArgumentList arguments;
+      cursor.show(known, arguments);
+      while (cursor.peek(), !cursor.eat(sign + "</invoke>")) {
+        cursor.expect(sign + "<");
+        const std::string key(cursor.until(">"));
+        if (context.tools.is_text(known, key))
+          cursor.show_text(arguments, key, false, {sign + "</" + key + ">"});
+        const ReadText typed = [&](std::string_view value) { return context.tools.typed(known, key, value); };
+        if (key.empty() || !arguments.add(key, read_element(cursor, sign, key, 1, typed)))
+          throw CallCursor::Rejected{};
+        cursor.show(known, arguments);
+      }
+      call.arguments = arguments.text();
+      cursor.add(std::move(call));
+      any = true;
+      if (context.last && skip_blanks(cursor.rest(), 0) == cursor.rest().size()) return;
+    }
+    if (!any) throw CallCursor::Rejected{};
+    cursor.expect(frame.close);  // close() would take its first bracket for one too many
   });
 }
 

@@ -8,8 +8,9 @@
 namespace mlxcel {
 namespace {
 
-constexpr std::array<std::string_view, 5> kEnds = {"<|end|>", "<|call|>", "<|return|>", "<|start|>",
-                                                   "<|channel|>"};
+constexpr std::array<std::string_view, 7> kEnds = {"<|end|>", "<|call|>",  "<|return|>", "<|eom|>",
+                                                   "<|eot|>", "<|start|>", "<|channel|>"};
+constexpr size_t kClosing = 5;  // the others begin something
 constexpr std::string_view kMessage = "<|message|>";
 constexpr std::string_view kChannel = "<|channel|>";
 constexpr size_t kLongestHeader = 512;
@@ -24,8 +25,8 @@ std::string word_after(std::string_view text, std::string_view mark) {
 }  // namespace
 
 HarmonySplitter::HarmonySplitter(std::string_view prompt_tail, bool with_calls, ThoughtMode mode,
-                                 CallSplitter& calls)
-    : with_calls_(with_calls), mode_(mode), calls_(calls) {
+                                 CallSplitter& calls, bool framed)
+    : with_calls_(with_calls), framed_(framed), mode_(mode), calls_(calls) {
   const size_t start = prompt_tail.rfind("<|start|>");
   if (start == std::string_view::npos) return;
   const auto open = prompt_tail.substr(start);
@@ -39,6 +40,10 @@ HarmonySplitter::HarmonySplitter(std::string_view prompt_tail, bool with_calls, 
 void HarmonySplitter::enter(std::string_view header) {
   channel_ = word_after(header, kChannel);
   recipient_ = word_after(header, "to=");
+  if (framed_) {
+    channel_ = recipient_ == "self" ? "analysis" : "final";
+    recipient_.clear();
+  }
   if (channel_.empty()) channel_ = "final";
   arguments_.clear();
   state_ = State::body;
@@ -60,6 +65,12 @@ void HarmonySplitter::push(std::string_view text, std::vector<ReplyPiece>& out) 
 void HarmonySplitter::finish(bool whole, std::vector<ReplyPiece>& out) {
   advance(true, whole, out);
   leave(whole, out);
+  if (framed_ && with_calls_) calls_.finish(whole, out);
+}
+
+std::string HarmonySplitter::thought_end() const {
+  return framed_ ? "<|eom|><|start|>assistant to=user<|message|>"
+                 : "<|end|><|start|>assistant<|channel|>final<|message|>";
 }
 
 void HarmonySplitter::body(std::string_view text, std::vector<ReplyPiece>& out) {
@@ -70,6 +81,8 @@ void HarmonySplitter::body(std::string_view text, std::vector<ReplyPiece>& out) 
   } else if (channel_ == "analysis" && recipient_.empty() && mode_ != ThoughtMode::keep) {
     append_text(out, ReplyPiece::Kind::thought, text);
     if (mode_ == ThoughtMode::both) append_text(out, ReplyPiece::Kind::content, text);
+  } else if (framed_ && with_calls_ && channel_ == "final") {
+    calls_.push(text, out);
   } else {
     append_text(out, ReplyPiece::Kind::content, text);
   }
@@ -103,9 +116,10 @@ void HarmonySplitter::advance(bool last, bool whole, std::vector<ReplyPiece>& ou
       // Text without a header is the answer itself; what is what must not depend on how it was cut.
       const size_t blanks = skip_blanks(buffer_, 0);
       const auto text = std::string_view(buffer_).substr(blanks);
+      const auto closing = kEnds.begin() + kClosing;
       const auto stray =
-          std::find_if(kEnds.begin(), kEnds.begin() + 3, [&](auto end) { return text.starts_with(end); });
-      if (stray != kEnds.begin() + 3) {
+          std::find_if(kEnds.begin(), closing, [&](auto end) { return text.starts_with(end); });
+      if (stray != closing) {
         buffer_.erase(0, blanks + stray->size());
         continue;
       }

@@ -1,5 +1,6 @@
-// GPT-OSS answers: messages with a channel and perhaps a recipient. analysis is thought, final is content,
-// commentary to a function is a call. Thread: any one.
+// Answers made of messages with a header. GPT-OSS: a channel and perhaps a recipient; analysis is thought,
+// final is content, commentary to a function is a call. Muse: a recipient; self is thought, user is content,
+// and what goes to a tool is a call in a frame of its own. Thread: any one.
 #pragma once
 
 #include <string>
@@ -12,11 +13,15 @@ namespace mlxcel {
 
 class HarmonySplitter {
  public:
-  HarmonySplitter(std::string_view prompt_tail, bool with_calls, ThoughtMode mode, CallSplitter& calls);
+  /// `framed`: calls are told by their frames, which `calls` reads; else by the header.
+  HarmonySplitter(std::string_view prompt_tail, bool with_calls, ThoughtMode mode, CallSplitter& calls,
+                  bool framed);
   void push(std::string_view text, std::vector<ReplyPiece>& out);
   void finish(bool whole, std::vector<ReplyPiece>& out);
   bool in_thought() const { return state_ == State::body && channel_ == "analysis" && recipient_.empty(); }
   bool unparsed() const { return unparsed_; }
+  /// What the model would write to end its thought and begin the answer.
+  std::string thought_end() const;
 
  private:
   enum class State { header, body };
@@ -25,9 +30,9 @@ class HarmonySplitter {
   void body(std::string_view text, std::vector<ReplyPiece>& out);
   void leave(bool complete, std::vector<ReplyPiece>& out);
   std::string call_name() const;
-  bool is_call() const { return with_calls_ && !recipient_.empty(); }
+  bool is_call() const { return with_calls_ && !framed_ && !recipient_.empty(); }
 
-  const bool with_calls_;
+  const bool with_calls_, framed_;
   const ThoughtMode mode_;
   CallSplitter& calls_;
   State state_ = State::header;

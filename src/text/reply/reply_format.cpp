@@ -42,6 +42,13 @@ struct Family {
 // The order matters: what is more particular comes first, since many templates also speak of <tool_call>.
 const std::vector<Family>& families() {
   static const std::vector<Family> all = {
+      {"minimax_m3",
+       {"]<]minimax[>["},
+       {{.open = "]<]minimax[>[<tool_call>",
+         .ends_thought = true,
+         .scan = scan_nested,
+         .close = "]<]minimax[>[</tool_call>",
+         .inner = "]<]minimax[>["}}},
       {"minimax", {"<minimax:tool_call>"}, {invoke("<minimax:tool_call>", "</minimax:tool_call>", "")}},
       {"atem",
        {"<atem:function_calls>"},
@@ -63,7 +70,7 @@ const std::vector<Family>& families() {
        {{.open = "<start_function_call>", .scan = scan_gemma, .close = "<end_function_call>"}},
        {"<escape>"}},
       {"kimi_k3",
-       {"<|open|>call", "<|open|>tools"},
+       {"<|open|>"},
        {{.open = "<|open|>tools<|sep|>",
          .ends_thought = true,
          .scan = scan_xtml,
@@ -129,6 +136,7 @@ const std::vector<Family>& families() {
 const std::vector<ThoughtMarks>& thought_marks() {
   static const std::vector<ThoughtMarks> all = {
       {"<think>", "</think>"},
+      {"<mm:think>", "</mm:think>"},
       {"<|channel>thought", "<channel|>"},
       {"[THINK]", "[/THINK]"},
       {"<|START_THINKING|>", "<|END_THINKING|>"},
@@ -230,9 +238,16 @@ std::shared_ptr<const ReplyFormat> reply_format(std::string_view source) {
   for (const auto& marks : thought_marks()) {
     // A template may write its marks in pieces, so either of the two will do.
     const bool gemma = marks.close == "<channel|>" && has(source, "<|channel>");
-    if (has(source, marks.open) || has(source, marks.close) || gemma) out->thoughts.push_back(marks);
+    const bool kimi = marks.open == "<|open|>think<|sep|>" && out->name == "kimi_k3";
+    if (has(source, marks.open) || has(source, marks.close) || gemma || kimi) out->thoughts.push_back(marks);
   }
   if (out->thoughts.empty()) out->thoughts.push_back(thought_marks().front());
+  if (out->name == "kimi_k3")
+    out->silent = {"<|open|>response<|sep|>", "<|close|>response<|sep|>", "<|close|>message<|sep|>"};
+  if (out->name == "atem" && has(source, "to=self")) {
+    out->harmony = true;  // recipients in headers, calls in frames
+    for (const char* mark : {"<|start|>", "<|message|>", "<|eom|>", "<|eot|>"}) out->marks.emplace_back(mark);
+  }
   if (out->name == "command") out->silent = {"<|START_RESPONSE|>", "<|END_RESPONSE|>"};
   for (const auto& marks : out->thoughts) {
     out->marks.push_back(marks.open);

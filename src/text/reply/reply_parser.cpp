@@ -21,11 +21,11 @@ struct ReplyParser::Impl {
   explicit Impl(ReplyOptions o)
       : options(std::move(o)),
         with_calls(options.tools && !options.tools->empty()),
-        calls(options.format->harmony || !with_calls ? std::vector<CallFrame>() : options.format->frames,
-              options.format->silent, options.tools ? options.tools : std::make_shared<const ToolTypes>(),
-              options.call_prefix) {
+        calls(!with_calls ? std::vector<CallFrame>() : options.format->frames, options.format->silent,
+              options.tools ? options.tools : std::make_shared<const ToolTypes>(), options.call_prefix) {
     if (options.format->harmony) {
-      harmony.emplace(options.prompt_tail, with_calls, options.thought, calls);
+      harmony.emplace(options.prompt_tail, with_calls, options.thought, calls,
+                      !options.format->frames.empty());
       return;
     }
     const auto tail = without_trailing_blanks(options.prompt_tail);
@@ -201,7 +201,7 @@ bool ReplyParser::in_thought() const {
 }
 std::string ReplyParser::close_mark() const { return impl_->open ? impl_->open->close : std::string(); }
 std::string ReplyParser::thought_end() const {
-  if (impl_->harmony) return "<|end|><|start|>assistant<|channel|>final<|message|>";
+  if (impl_->harmony) return impl_->harmony->thought_end();
   return impl_->open ? "\n" + impl_->open->close + "\n\n" : std::string();
 }
 int ReplyParser::calls() const { return impl_->calls.calls(); }

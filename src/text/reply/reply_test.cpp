@@ -7,70 +7,16 @@
 
 #include <nlohmann/json.hpp>
 
+#include "text/reply/in_pieces.h"
 #include "text/reply/json_prefix.h"
 #include "text/reply/loose_value.h"
-#include "text/reply/reply_parser.h"
 
 namespace mlxcel {
 namespace {
 
-constexpr const char* kTools = R"([
- {"type": "function", "function": {"name": "get_weather", "parameters": {"type": "object", "properties": {
-   "city": {"type": "string"}, "days": {"type": "integer"}, "exact": {"type": "boolean"}, "at": {"type": "object"}}}}},
- {"type": "function", "function": {"name": "search", "parameters": {"type": "object", "properties": {
-   "query": {"type": "string"}, "limit": {"anyOf": [{"type": "integer"}, {"type": "null"}]}}}}}])";
-
-struct Reply {
-  std::string content, thought;
-  std::vector<ToolCall> calls;
-  bool unparsed = false;
-};
-
-Reply parse(const std::string& source, const std::string& text, size_t size, const std::string& tail = "",
-            ThoughtMode mode = ThoughtMode::split, bool whole = true, const char* tools = kTools) {
-  ReplyOptions options;
-  options.format = reply_format(source);
-  options.tools = std::make_shared<const ToolTypes>(tools);
-  options.thought = mode;
-  options.prompt_tail = tail;
-  ReplyParser parser(std::move(options));
-  Reply out;
-  std::vector<ToolCall> streamed;  // as the pieces tell it
-  auto take = [&](std::vector<ReplyPiece> pieces) {
-    for (auto& piece : pieces) {
-      if (piece.kind == ReplyPiece::Kind::content) out.content += piece.text;
-      if (piece.kind == ReplyPiece::Kind::thought) out.thought += piece.text;
-      if (piece.kind == ReplyPiece::Kind::call_open) {
-        EXPECT_EQ(piece.index, static_cast<int>(streamed.size()));
-        EXPECT_EQ(streamed.size(), out.calls.size()) << "two calls are open";
-        streamed.push_back(piece.call);
-      }
-      if (piece.kind == ReplyPiece::Kind::arguments) {
-        ASSERT_EQ(piece.index + 1, static_cast<int>(streamed.size()));
-        EXPECT_FALSE(piece.text.empty());
-        streamed.back().arguments += piece.text;
-      }
-      if (piece.kind == ReplyPiece::Kind::call) {
-        EXPECT_EQ(piece.index, static_cast<int>(out.calls.size()));
-        EXPECT_FALSE(piece.call.id.empty());
-        ASSERT_EQ(streamed.size(), out.calls.size() + 1);
-        EXPECT_EQ(streamed.back().id, piece.call.id);
-        EXPECT_EQ(streamed.back().name, piece.call.name);
-        EXPECT_EQ(streamed.back().arguments, piece.call.arguments);
-        out.calls.push_back(std::move(piece.call));
-      }
-    }
-  };
-  for (size_t at = 0; at < text.size(); at += size)
-    take(parser.push(std::string_view(text).substr(at, size)));
-  take(parser.finish(whole));
-  out.unparsed = parser.unparsed();
-  EXPECT_EQ(streamed.size(), out.calls.size());
-  for (const auto& call : out.calls)
-    EXPECT_TRUE(!whole || nlohmann::json::parse(call.arguments, nullptr, false).is_object())
-        << call.arguments;
-  return out;
-}
+using testing::kTools;
+using testing::parse;
+using Reply = testing::ReadReply;
 
 struct Case {
   const char* name;
