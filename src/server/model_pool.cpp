@@ -10,6 +10,7 @@
 #include "api/sse.h"
 #include "base/log.h"
 #include "server/query.h"
+#include "server/stream_log.h"
 
 namespace mlxcel {
 namespace {
@@ -20,7 +21,7 @@ bool is_front_route(const std::string& route) {
                                                 "/health",
                                                 "/v1/health",
                                                 "/v1/models",
-                                                "/v1/models/{id}",
+                                                "/v1/models/{model}",
                                                 "/models",
                                                 "/models/load",
                                                 "/models/unload",
@@ -257,22 +258,41 @@ bool ModelPool::dispatch(const Router& front, const std::shared_ptr<Exchange>& e
   else
     enqueue(entry);
   lock.unlock();
-  exchange->on_abort([this, entry, left, weak = std::weak_ptr(exchange)](const std::string& reason) {
-    if (const auto waiting = weak.lock(); waiting && reason == "shutdown" && !waiting->answered()) {
-      const ApiError error{503, "unavailable_error", "the server is shutting down", std::nullopt};
-      waiting->respond(front_router_->error_response(error, waiting->request()));
-    }
-    const std::lock_guard guard(mutex_);
-    *left = true;
-    auto& waiters = entry->waiters;
-    std::erase_if(waiters, [&](const Waiter& waiter) { return waiter.left == left; });
-    // Nobody waits any more: the model that has the place keeps it.
-    if (waiters.empty() && entry->status == Status::queued && !entry->stays) {
-      std::erase(queue_, entry);
-      entry->status = Status::unloaded;
-    }
+  const std::string conversation = conversation_of(request);
+  const std::weak_ptr weak(exchange);
+  exchange->on_abort([this, entry, left, weak, stays = !conversation.empty()](const std::string& reason) {
+    const auto waiting = weak.lock();
+    if (reason == "shutdown")
+      give_up(entry, left, waiting, {503, "unavailable_error", "the server is shutting down", std::nullopt});
+    else if (!stays)
+      give_up(entry, left, nullptr, {});
+  });
+  if (conversation.empty()) return true;
+  // The stream is to be picked up again: it can be asked after, and ended, before it begins.
+  front_.streams().park(conversation, request.key_label, [this, entry, left, weak] {
+    const auto waiting = weak.lock();
+    if (!waiting) return;
+    waiting->post([this, entry, left, waiting] {
+      give_up(entry, left, waiting, {400, "invalid_request_error", "cancelled by the client", std::nullopt});
+    });
   });
   return true;
+}
+
+/// The waiter that `left` marks waits no longer; `waiting` is told why, where it has had no answer.
+void ModelPool::give_up(const EntryPtr& entry, const std::shared_ptr<bool>& left,
+                        const std::shared_ptr<Exchange>& waiting, const ApiError& error) {
+  if (waiting && !waiting->answered())
+    waiting->respond(front_router_->error_response(error, waiting->request()));
+  const std::lock_guard guard(mutex_);
+  *left = true;
+  auto& waiters = entry->waiters;
+  std::erase_if(waiters, [&](const Waiter& waiter) { return waiter.left == left; });
+  // Nobody waits any more: the model that has the place keeps it.
+  if (waiters.empty() && entry->status == Status::queued && !entry->stays) {
+    std::erase(queue_, entry);
+    entry->status = Status::unloaded;
+  }
 }
 
 void ModelPool::load(const std::string& name) {
@@ -331,10 +351,15 @@ bool ModelPool::forget(const std::string& name) {
 void ModelPool::wake_waiters(const EntryPtr& entry, std::exception_ptr failure) {
   auto waiters = std::move(entry->waiters);
   entry->waiters.clear();
+  const auto begun = [this](const std::shared_ptr<Exchange>& exchange) {
+    const HttpRequest& request = exchange->request();
+    if (const auto id = conversation_of(request); !id.empty()) front_.streams().unpark(id, request.key_label);
+  };
   for (auto& waiter : waiters) {
     auto exchange = waiter.exchange;
     if (failure) {
-      exchange->post([exchange, failure, router = front_router_] {
+      exchange->post([exchange, failure, begun, router = front_router_] {
+        begun(exchange);
         if (exchange->answered()) return;
         try {
           std::rethrow_exception(failure);
@@ -345,12 +370,13 @@ void ModelPool::wake_waiters(const EntryPtr& entry, std::exception_ptr failure) 
       continue;
     }
     auto held = lease(entry);
-    exchange->post([exchange, held = std::move(held), router = entry->router.get(), left = waiter.left,
+    exchange->post([exchange, begun, held = std::move(held), router = entry->router.get(), left = waiter.left,
                     body = std::move(waiter.body)] {
       if (*left) return;
       exchange->request().lease = held;
       exchange->request().body = body;
       router->handle(exchange);
+      begun(exchange);
     });
   }
 }

@@ -108,6 +108,8 @@ class ModelPool {
   void load_now(std::unique_lock<std::mutex>& lock, const EntryPtr& entry);
   void unload_now(std::unique_lock<std::mutex>& lock, const EntryPtr& entry, bool slept);
   void wake_waiters(const EntryPtr& entry, std::exception_ptr failure);
+  void give_up(const EntryPtr& entry, const std::shared_ptr<bool>& left,
+               const std::shared_ptr<Exchange>& waiting, const ApiError& error);
   EntryPtr next_idle(TimePoint now) const;
   View view(const Entry& entry) const;
   void announce(const Entry& entry);

@@ -32,7 +32,8 @@ class RecordedExchange final : public Exchange, public std::enable_shared_from_t
       if (const auto self = weak.lock()) {
         self->inner_->post([self] {
           if (self->abort_) std::exchange(self->abort_, nullptr)("cancelled by the client");
-          self->end_log();
+          // Who sent the request may still be reading.
+          self->close_stream();
         });
       }
     });
@@ -53,13 +54,16 @@ class RecordedExchange final : public Exchange, public std::enable_shared_from_t
 
   void on_abort(std::function<void(const std::string&)> handler) override {
     abort_ = std::move(handler);
+    registering_ = true;
     inner_->on_abort([weak = weak_from_this()](const std::string& reason) {
       const auto self = weak.lock();
       if (!self) return;
       self->gone_ = true;
-      const bool goes_on = self->streaming_ && reason != "shutdown";
+      // Who left while the model was loading left a stream that had not begun.
+      const bool goes_on = (self->streaming_ || self->registering_) && reason != "shutdown";
       if (!goes_on && self->abort_) std::exchange(self->abort_, nullptr)(reason);
     });
+    registering_ = false;
   }
   void watch_progress(double seconds, std::function<void()> handler) override {
     inner_->watch_progress(seconds, std::move(handler));
@@ -76,7 +80,7 @@ class RecordedExchange final : public Exchange, public std::enable_shared_from_t
   const std::string id_;
   std::shared_ptr<StreamLog> log_;
   std::function<void(const std::string&)> abort_;
-  bool streaming_ = false, gone_ = false;
+  bool streaming_ = false, gone_ = false, registering_ = false;
 };
 
 }  // namespace
@@ -173,6 +177,45 @@ std::shared_ptr<StreamLog> StreamLogs::find(const std::string& id, const std::st
   forget_old();
   const auto found = logs_.find({key, id});
   return found == logs_.end() ? nullptr : found->second.log;
+}
+
+void StreamLogs::park(const std::string& id, const std::string& key, std::function<void()> cancel) {
+  const std::lock_guard lock(mutex_);
+  parked_[{key, id}] = std::move(cancel);
+}
+
+void StreamLogs::unpark(const std::string& id, const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  parked_.erase({key, id});
+}
+
+bool StreamLogs::parked(const std::string& id, const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  return parked_.contains({key, id});
+}
+
+bool StreamLogs::cancel(const std::string& id, const std::string& key) {
+  std::function<void()> waiting;
+  std::shared_ptr<StreamLog> log;
+  {
+    const std::lock_guard lock(mutex_);
+    if (const auto found = parked_.find({key, id}); found != parked_.end()) {
+      waiting = std::move(found->second);
+      parked_.erase(found);
+    }
+    if (const auto found = logs_.find({key, id}); found != logs_.end()) {
+      log = std::move(found->second.log);
+      logs_.erase(found);
+    }
+  }
+  if (waiting) waiting();
+  if (log) log->cancel();
+  return waiting || log;
+}
+
+std::string conversation_of(const HttpRequest& request) {
+  std::string id(request.header("x-conversation-id"));
+  return request.method == "POST" && id.size() <= 256 ? id : std::string();
 }
 
 std::shared_ptr<Exchange> recorded(std::shared_ptr<Exchange> exchange, StreamLogs& logs,

@@ -51,6 +51,12 @@ class StreamLogs {
   /// A fresh log under that id; one that stood there is forgotten.
   std::shared_ptr<StreamLog> begin(const std::string& id, const std::string& key);
   std::shared_ptr<StreamLog> find(const std::string& id, const std::string& key);
+  /// A request whose stream cannot begin yet, since its model is loading; `cancel` ends it.
+  void park(const std::string& id, const std::string& key, std::function<void()> cancel);
+  void unpark(const std::string& id, const std::string& key);
+  bool parked(const std::string& id, const std::string& key);
+  /// Ends and forgets what stands under that id; false where nothing does.
+  bool cancel(const std::string& id, const std::string& key);
 
  private:
   struct Entry {
@@ -60,7 +66,11 @@ class StreamLogs {
   void forget_old();
   std::mutex mutex_;
   std::map<std::pair<std::string, std::string>, Entry> logs_;
+  std::map<std::pair<std::string, std::string>, std::function<void()>> parked_;
 };
+
+/// The conversation that a request's stream belongs to; empty: it ends with its connection.
+std::string conversation_of(const HttpRequest& request);
 
 /// An exchange that goes on when its connection is gone, as long as the stream is open.
 std::shared_ptr<Exchange> recorded(std::shared_ptr<Exchange> exchange, StreamLogs& logs,

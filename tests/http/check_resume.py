@@ -41,9 +41,59 @@ def check_a_stream_is_cancelled(context):
     connection = begin(server, "to-cancel", {**BODY, "max_tokens": 400})
     connection.chunk()
     connection.close()
+    assert look(server, "to-cancel")[0]["is_done"] is False
     assert server.request("DELETE", "/v1/stream?conv_id=to-cancel").status == 204
-    assert until(lambda: look(server, "to-cancel")[0]["is_done"])
     assert until(lambda: not any(s["is_processing"] for s in server.get("/slots").json()))
+    assert look(server, "to-cancel") == [] and server.get("/v1/stream?conv_id=to-cancel").status == 404
+    assert server.request("DELETE", "/v1/stream?conv_id=to-cancel").status == 404
+
+
+def check_a_cancelled_stream_ends_for_all_who_read_it(context):
+    server = context.wide
+    for i, size in enumerate((1, 7, 65536)):
+        connection = begin(server, f"read-{i}", {**BODY, "max_tokens": 8000, "ignore_eos": True})
+        connection.read_size = size
+        first = connection.chunk() + connection.chunk()
+        with Connection(server, 20, size) as follower:
+            follower.send(encode_request("GET", f"/v1/stream?conv_id=read-{i}"))
+            assert follower.head()[0] == 200
+            assert follower.chunk()
+            assert server.request("DELETE", f"/v1/stream?conv_id=read-{i}").status == 204
+            for reader in (connection, follower):
+                reader.sock.settimeout(20)
+                rest = b""
+                while data := reader.chunk():  # to the end of the chunks: nobody is left waiting
+                    rest += data
+                assert b"[DONE]" not in rest and rest.endswith(b"\n\n"), rest[-80:]
+        connection.close()
+        assert first and until(lambda: not any(s["is_processing"] for s in server.get("/slots").json()))
+
+
+def check_a_stream_whose_model_is_loading(context):
+    """It is there before its first byte: it can be asked after, it can be ended, and it does not need its client."""
+    from check_router import Several
+    body = {"model": "one", "messages": [{"role": "user", "content": "[[count]]"}], "temperature": 0, "stream": True}
+    seen = set()
+    for i in range(6):
+        with Several(context, models=("one",)) as server:
+            connection = Connection(server)
+            connection.send(encode_request("POST", "/v1/chat/completions", body, {"X-Conversation-Id": "waits"}))
+            asked = until(lambda: (s := server.get("/v1/stream?conv_id=waits").status) != 404 and s, 20, 0.001)
+            seen.add(asked)
+            if i % 2:
+                connection.close(hard=i == 3)
+                found = until(lambda: (r := server.get("/v1/stream?conv_id=waits")).status == 200 and r, 60)
+                assert joined_chat(sse_events(found.body)).endswith(" ten"), found.body
+            elif asked == 503:
+                assert server.request("DELETE", "/v1/stream?conv_id=waits").status == 204
+                found = connection.response()
+                assert found.status in (200, 400), found.body
+                assert found.status == 200 or "cancelled" in found.json()["error"]["message"], found.body
+                assert server.get("/v1/stream?conv_id=waits").status == 404
+                connection.close()
+            assert until(lambda: server.get("/health").status == 200)
+            assert server.stop() == 0
+    assert 503 in seen and seen <= {200, 503}, seen
 
 
 def check_another_key_sees_nothing(context):
@@ -60,3 +110,19 @@ def check_a_thought_is_ended_from_outside(context):
     for wrong in ({}, {"id": "x"}, {"id": "x", "action": "stop"}):
         assert server.post("/v1/chat/completions/control", wrong).status == 400
     assert server.post("/v1/chat/completions/control", {"id": "chatcmpl-none", "action": "reasoning_end"}).json()["success"] is False
+
+
+def check_a_cancelled_stream_lets_its_model_go(context):
+    """Whoever still reads such a stream does not hold the model that another one needs the place of."""
+    from check_router import Several, ask
+    with Several(context, "--models-max", "1", models=("one", "two")) as server:
+        assert ask(server, "one").status == 200
+        for i in range(3):
+            connection = begin(server, f"held-{i}", {**BODY, "model": "one", "max_tokens": 480})
+            connection.chunk()
+            assert server.request("DELETE", f"/v1/stream?conv_id=held-{i}").status == 204
+            body = {"model": "two", "messages": [{"role": "user", "content": "[[space]]"}], "temperature": 0}
+            assert server.post("/v1/chat/completions", body, timeout=30).status == 200
+            assert ask(server, "one").status == 200
+            connection.close()
+        assert server.stop() == 0

@@ -12,17 +12,23 @@ namespace {
 
 constexpr size_t kMostIds = 256;
 
-std::shared_ptr<StreamLog> wanted(Service& service, const HttpRequest& request) {
+std::string wanted(const HttpRequest& request) {
   const auto id = query_parameter(request, "conv_id");
   if (!id || id->empty()) fail_param("conv_id", "conv_id: expected the id of a conversation");
-  auto log = service.streams().find(*id, request.key_label);
-  if (!log) refuse_param(404, "not_found_error", "conv_id", "no stream {} is kept", id->substr(0, 80));
-  return log;
+  return *id;
+}
+
+[[noreturn]] void unknown(const std::string& id) {
+  refuse_param(404, "not_found_error", "conv_id", "no stream {} is kept", id.substr(0, 80));
 }
 
 void follow(Service& service, const std::shared_ptr<Exchange>& exchange) {
   const HttpRequest& request = exchange->request();
-  const auto log = wanted(service, request);
+  const std::string id = wanted(request);
+  const auto log = service.streams().find(id, request.key_label);
+  if (!log && service.streams().parked(id, request.key_label))
+    refuse(503, "unavailable_error", "Loading model");
+  if (!log) unknown(id);
   size_t from = 0;
   if (const auto text = query_parameter(request, "from")) {
     const auto [end, error] = std::from_chars(text->data(), text->data() + text->size(), from);
@@ -65,7 +71,8 @@ void lookup(Service& service, const std::shared_ptr<Exchange>& exchange) {
 }
 
 void cancel(Service& service, const std::shared_ptr<Exchange>& exchange) {
-  wanted(service, exchange->request())->cancel();
+  const std::string id = wanted(exchange->request());
+  if (!service.streams().cancel(id, exchange->request().key_label)) unknown(id);
   HttpResponse out;
   out.status = 204;
   out.content_type.clear();
