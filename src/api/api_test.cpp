@@ -68,6 +68,15 @@ TEST(JsonNode, WrongTypesNameTheField) {
   EXPECT_EQ(complaint([&] { body.find("s")->find("x"); }), "s");
 }
 
+TEST(JsonNode, NothingHidesBehindANul) {
+  using std::string_literals::operator""s;
+  for (const std::string& text :
+       {"{\"a\": 1}\0"s, "{\"a\": 1}\0{\"b\": 2}"s, "\0{\"a\": 1}"s, "{\"a\0\": 1}"s}) {
+    EXPECT_THROW(JsonNode::parse_request(text), Error) << text;
+  }
+  EXPECT_EQ(JsonNode::parse_request("{\"a\": \"x\\u0000y\"}").string("a"), "x\0y"s);
+}
+
 TEST(JsonNode, NumbersAreBounded) {
   const auto body = JsonNode::parse_request(
       R"({"big": 100000000000000000000000000, "max": 18446744073709551615, "min": -9223372036854775808, "e": 1e300,

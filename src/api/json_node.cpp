@@ -101,6 +101,9 @@ json parse_bounded(std::string_view text, const JsonLimits& limits) {
     }
     return true;
   };
+  // The parser takes a NUL for the end of the text, and would not see what stands behind it.
+  if (const size_t nul = text.find('\0'); nul != std::string_view::npos)
+    fail(ErrorKind::invalid_request, "the body is not valid JSON: a NUL byte at position {}", nul);
   try {
     return json::parse(text.begin(), text.end(), watch);
   } catch (const json::exception& error) {

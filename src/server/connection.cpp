@@ -249,8 +249,8 @@ class Connection final : public ConnectionControl, public std::enable_shared_fro
       const size_t before = input_.size();
       const bool got = co_await read_some();
       if (!got) {
-        body_complaint_ = "the body took too long";
-        co_return expired_ ? 408 : -1;
+        body_complaint_ = expired_ ? "the body took too long" : "the body ended early";
+        co_return expired_ ? 408 : 400;
       }
       received += static_cast<double>(input_.size() - before);
       body_counted_ += input_.size() - before;

@@ -88,6 +88,52 @@ TEST(RequestParser, RefusesBadFraming) {
   }
 }
 
+TEST(RequestParser, TakesNoCodingButChunks) {
+  const std::string head = "POST / HTTP/1.1\r\nHost: h\r\n", body = "3\r\nabc\r\n0\r\n\r\n";
+  for (const std::string coding : {"gzip", "gzip, chunked", "chunked, gzip", "identity", "identity, chunked",
+                                   "chunked, chunked", "xchunked", "chunked;q=1"}) {
+    for (const size_t step : {1u, 1000u}) {
+      HttpRequest request;
+      const int status = feed(head + "Transfer-Encoding: " + coding + "\r\n\r\n" + body, step, request);
+      EXPECT_TRUE(status == 501 || status == 400) << coding << ": " << status;
+      EXPECT_TRUE(request.body.empty()) << coding;
+    }
+  }
+  for (const std::string fields :
+       {"Transfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nTransfer-Encoding: chunked\r\n",
+        "Transfer-Encoding: chunked\r\nContent-Encoding: identity\r\nContent-Encoding: gzip\r\n"}) {
+    HttpRequest request;
+    EXPECT_GE(feed(head + fields + "\r\n" + body, 1000, request), 400) << fields;
+  }
+  HttpRequest request;
+  EXPECT_EQ(
+      feed(head + "Transfer-Encoding: Chunked\r\nContent-Encoding: IDENTITY\r\n\r\n" + body, 7, request), 0);
+  EXPECT_EQ(request.body, "abc");
+}
+
+TEST(RequestParser, KnowsWhoIsMeant) {
+  const auto host = [](const std::string& target, const std::string& fields) {
+    HttpRequest request;
+    const int status = feed("GET " + target + " HTTP/1.1\r\n" + fields + "\r\n", 1000, request);
+    return status == 0 ? std::string(request.header("host")) + " " + request.path + "?" + request.query
+                       : std::to_string(status);
+  };
+  EXPECT_EQ(host("/a", "Host: h:80\r\n"), "h:80 /a?");
+  EXPECT_EQ(host("/a", "Host: [::1]:80\r\n"), "[::1]:80 /a?");
+  // A target in absolute form says more than the field.
+  EXPECT_EQ(host("http://evil.example/a?b=c", "Host: h\r\n"), "evil.example /a?b=c");
+  EXPECT_EQ(host("HTTP://h:1", "Host: x\r\n"), "h:1 /?");
+  EXPECT_EQ(host("https://h?b", "Host: x\r\n"), "h /?b");
+  for (const char* target : {"http://", "http:///a", "http://a b/", "ftp://h/a"})
+    EXPECT_EQ(host(target, "Host: h\r\n"), "400") << target;
+  for (const char* fields : {"Host: a b\r\n", "Host: a/b\r\n", "Host: u@h\r\n", "Host: h\r\nHost: h\r\n",
+                             "Host: h\r\nContent-Type: a\r\nContent-Type: b\r\n",
+                             "Host: h\r\nAuthorization: Bearer a\r\nAuthorization: Bearer b\r\n",
+                             "Host: h\r\nX-Api-Key: a\r\nX-Api-Key: a\r\n"})
+    EXPECT_EQ(host("/a", fields), "400") << fields;
+}
+
 TEST(RequestParser, NeverAcceptsWhatItStillWaitsOn) {
   // Not refused at once in every cut, but never a request: the time limit ends them.
   for (const std::string& text :
@@ -276,7 +322,9 @@ TEST(Router, AdmitsAndRefuses) {
   EXPECT_EQ(status("GET", "/v1/models", {}), 401);
   EXPECT_EQ(status("GET", "/v1/models", key), 0);
   EXPECT_EQ(status("GET", "/v1/models/x", key), 0);
-  EXPECT_EQ(status("GET", "/v1/models/x/y", key), 404);
+  EXPECT_EQ(status("GET", "/v1/models/owner/name", key), 0);
+  EXPECT_EQ(status("GET", "/v1/responses/x/input_items", key), 404);
+  EXPECT_EQ(status("GET", "/api/nothing", key), 501);
   EXPECT_EQ(status("GET", "/v1/models/", key), 404);
   EXPECT_EQ(status("GET", "/nothing", {}), 401);
   EXPECT_EQ(status("GET", "/nothing", key), 404);

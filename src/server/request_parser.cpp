@@ -22,6 +22,12 @@ namespace {
 
 constexpr size_t kMaxTarget = 8192;
 
+std::string lower(std::string_view text) {
+  std::string out(text);
+  std::transform(out.begin(), out.end(), out.begin(), [](unsigned char c) { return std::tolower(c); });
+  return out;
+}
+
 RequestParser::Result refusal(int status, std::string message) {
   return {RequestParser::Status::refused, 0, status, std::move(message)};
 }
@@ -39,13 +45,30 @@ RequestParser::Result explain(const boost::system::error_code& error, const Serv
   return refusal(400, fmt::format("malformed HTTP: {}", error.message()));
 }
 
-bool split_target(HttpRequest& request) {
+/// A name or an address, with a port or without: nothing that a URL's host could not hold.
+bool is_host(std::string_view text) {
+  return std::all_of(text.begin(), text.end(), [](unsigned char c) {
+    return std::isalnum(c) || c >= 0x80 ||
+           std::string_view("-._~!$&'()*+,;=:[]%").find(static_cast<char>(c)) != std::string_view::npos;
+  });
+}
+
+/// `host`: of a target in absolute form, which then counts instead of the field.
+bool split_target(HttpRequest& request, std::string& host) {
   std::string_view target = request.target;
   // Absolute form, as proxies send it.
   for (const std::string_view scheme : {"http://", "https://"}) {
-    if (!target.starts_with(scheme)) continue;
-    const auto slash = target.find('/', scheme.size());
-    target = slash == std::string_view::npos ? std::string_view("/") : target.substr(slash);
+    if (lower(target.substr(0, scheme.size())) != scheme) continue;
+    const auto end = std::min(target.find_first_of("/?", scheme.size()), target.size());
+    host = target.substr(scheme.size(), end - scheme.size());
+    if (host.empty()) return false;
+    target = target.substr(end);
+    if (target.empty()) target = "/";
+    if (target.front() == '?') {
+      request.query = target.substr(1);
+      target = "/";
+    }
+    break;
   }
   if (target == "*" && request.method == "OPTIONS") {
     request.path = "*";
@@ -104,29 +127,47 @@ RequestParser::Result RequestParser::header(std::string_view input, HttpRequest&
   request.method = std::string(message.method_string());
   request.target = std::string(message.target());
   size_t hosts = 0;
+  std::string encoding;  // of every Transfer-Encoding field, in order
+  bool encoded = false;
   for (const auto& field : message) {
-    std::string name(field.name_string());
-    std::transform(name.begin(), name.end(), name.begin(), [](unsigned char c) { return std::tolower(c); });
+    std::string name = lower(field.name_string());
     if (name == "host") ++hosts;
+    if (name == "transfer-encoding") {
+      encoding += (encoded ? "," : "") + std::string(field.value());
+      encoded = true;
+    }
     request.headers.emplace_back(std::move(name), std::string(field.value()));
   }
   if (request.target.size() > kMaxTarget) return refusal(431, "the request target is too long");
   if (message.version() != 11 && message.version() != 10)
     return refusal(505, "expected HTTP/1.1 or HTTP/1.0");
-  if (!split_target(request)) return refusal(400, "malformed HTTP: bad request target");
+  std::string host;
+  if (!split_target(request, host)) return refusal(400, "malformed HTTP: bad request target");
   if (hosts > 1 || (hosts == 0 && message.version() == 11))
     return refusal(400, "expected exactly one Host header");
-  const auto encoding = request.header("transfer-encoding");
-  if (!encoding.empty() && !message.chunked()) {
-    return refusal(501, "Transfer-Encoding: only chunked is understood");
+  for (auto& [name, value] : request.headers) {
+    if (name != "host") continue;
+    if (!host.empty()) value = host;
+    if (!is_host(value)) return refusal(400, "malformed HTTP: bad Host header");
   }
-  if (!request.header("content-encoding").empty() && request.header("content-encoding") != "identity") {
+  // Which of two would count is for no reader to guess.
+  for (const char* once :
+       {"content-type", "authorization", "x-api-key", "origin", "x-priority", "x-conversation-id"}) {
+    const auto count = std::count_if(request.headers.begin(), request.headers.end(),
+                                     [once](const auto& field) { return field.first == once; });
+    if (count > 1) return refusal(400, fmt::format("the header {} is given {} times", once, count));
+  }
+  // "gzip, chunked" is framed by chunks too, but what they hold is not the body.
+  if (encoded && lower(encoding) != "chunked") {
+    return refusal(
+        501, fmt::format("Transfer-Encoding: only chunked is understood, found {}", encoding.substr(0, 64)));
+  }
+  for (const auto& [name, value] : request.headers) {
+    if (name != "content-encoding" || value.empty() || lower(value) == "identity") continue;
     return refusal(415, "Content-Encoding: compressed bodies are not accepted");
   }
   if (const auto expect = request.header("expect"); !expect.empty()) {
-    std::string word(expect);
-    std::transform(word.begin(), word.end(), word.begin(), [](unsigned char c) { return std::tolower(c); });
-    if (word != "100-continue") return refusal(417, "Expect: only 100-continue is understood");
+    if (lower(expect) != "100-continue") return refusal(417, "Expect: only 100-continue is understood");
     impl_->continues = message.version() == 11;
   }
   out.status = Status::done;

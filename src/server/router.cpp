@@ -11,7 +11,7 @@
 namespace mlxcel {
 namespace {
 
-/// "{…}" in a pattern stands for one segment that is not empty.
+/// "{…}" in a pattern stands for one segment that is not empty; a {model} may be owner/name.
 bool matches(const std::string& pattern, const std::string& path) {
   const auto open = pattern.find('{');
   if (open == std::string::npos) return pattern == path;
@@ -21,7 +21,7 @@ bool matches(const std::string& pattern, const std::string& path) {
     return false;
   const auto segment =
       std::string_view(path).substr(before.size(), path.size() - before.size() - after.size());
-  return segment.find('/') == std::string_view::npos;
+  return segment.find('/') == std::string_view::npos || pattern.find("{model}") != std::string::npos;
 }
 
 /// A client's own id is kept where it is harmless.
@@ -101,6 +101,8 @@ std::optional<HttpResponse> Router::admit(HttpRequest& request) const {
     const Route* route = match(request.method, request.path);
     if (route) request.route = route->path;
     if (!route || !route->open) access_.authenticate(request);
+    if (allow.empty() && request.dialect == Dialect::ollama)
+      refuse(501, "not_supported_error", "not supported by mlxcel");
     if (allow.empty()) refuse(404, "not_found_error", "no route for {}", request.path.substr(0, 200));
     if (!route) {
       auto out =
@@ -152,9 +154,8 @@ void Router::handle(const std::shared_ptr<Exchange>& exchange) const {
     if (ModelPool* pool = service_.pool(); pool && pool->dispatch(*this, exchange)) return;
     const Route* route = match(request.method, request.path);
     if (!route) fail(ErrorKind::internal, "no route for an admitted request");
-    const std::string conversation(request.header("x-conversation-id"));
-    const bool kept = request.method == "POST" && !conversation.empty() && conversation.size() <= 256;
-    route->handler(kept ? recorded(exchange, service_.streams(), conversation) : exchange);
+    const std::string conversation = conversation_of(request);
+    route->handler(conversation.empty() ? exchange : recorded(exchange, service_.streams(), conversation));
   } catch (...) {
     const ApiError error = error_in_flight();
     if (error.status >= 500 && error.type == "server_error") {

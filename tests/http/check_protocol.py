@@ -89,6 +89,8 @@ def check_malformed_http(context):
         (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: -1\r\n\r\n", (400,)),
         (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Length: x\r\n\r\n", (400,)),
         (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\n\r\n", (400, 501)),
+        (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip, chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", (501,)),
+        (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: gzip\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n\r\n", (501,)),
         (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n", (400,)),
         (b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nTransfer-Encoding: chunked\r\n\r\n5;" + b"x" * 200000, (400, 413)),
         (b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03", (400,)),                           # TLS on a plain port
@@ -105,6 +107,34 @@ def check_malformed_http(context):
             assert found.headers["x-request-id"]
             assert connection.closed(), f"{data[:60]!r}: still open"
     assert context.scripted.get("/health").status == 200
+
+
+def check_bodies_that_end_early_are_answered(context):
+    head = b"POST /v1/completions HTTP/1.1\r\nHost: a\r\nContent-Type: application/json\r\n"
+    for data in (head + b"Content-Length: 50\r\n\r\n{\"prompt\"", head + b"Transfer-Encoding: chunked\r\n\r\n5\r\n{\"pro"):
+        with Connection(context.scripted, 10) as connection:
+            connection.send(data)
+            connection.sock.shutdown(socket.SHUT_WR)
+            found = connection.response()
+            assert found.status == 400 and "ended early" in found.json()["error"]["message"], found.body
+            assert connection.closed()
+
+
+def check_nothing_may_follow_the_json(context):
+    body = b'{"prompt": "x[[space]]", "temperature": 0}'
+    for tail in (b"\x00", b"\x00{}", b"\x00garbage", b"{}", b"]", b",", b"//", b"\xff"):
+        found = context.scripted.post("/v1/completions", body + tail, headers={"Content-Type": "application/json"})
+        assert found.status == 400 and "valid JSON" in found.json()["error"]["message"], (tail, found.status, found.body[:200])
+    for around in (b" \r\n\t" + body + b"\n\n", b"\xef\xbb\xbf" + body):
+        assert context.scripted.post("/v1/completions", around, headers={"Content-Type": "application/json"}).status == 200
+
+
+def check_ids_with_a_slash(context):
+    found = context.scripted.get("/v1/models/owner%2Fname")
+    assert found.status == 404 and found.json()["error"]["param"] == "model" and "owner/name" in found.json()["error"]["message"], found.body
+    assert context.scripted.get("/v1/models/owner/name").status == 404 and context.scripted.get("/v1/models/scripted").status == 200
+    found = context.scripted.post("/api/nothing", {})
+    assert found.status == 501 and found.json() == {"error": "not supported by mlxcel"}, found.body
 
 
 def check_ten_megabytes_of_header(context):
@@ -137,9 +167,17 @@ def check_oversized_body(context):
         except ConnectionError:
             pass
         assert connection.response().status == 413
-    big = b'{"messages": [{"role": "user", "content": "' + b"a" * (4 << 20) + b'"}]}'
-    found = context.scripted.post(CHAT, big, headers={"Content-Type": "application/json"})
-    assert found.status == 400 and "exceeds" in found.json()["error"]["message"], found.body[:300]
+    # Text that is far over the window is refused without being encoded whole.
+    big = "ab " * (2 << 20)
+    for path, body in ((CHAT, {"messages": [{"role": "user", "content": big}]}), ("/v1/completions", {"prompt": big}), ("/completion", {"prompt": ["x", big]}),
+                       ("/v1/messages", {"max_tokens": 4, "messages": [{"role": "user", "content": big}]}), ("/v1/responses", {"input": big}),
+                       ("/api/chat", {"model": "scripted", "messages": [{"role": "user", "content": big}]}), ("/api/generate", {"model": "scripted", "prompt": big, "raw": True})):
+        body = json.dumps(body).encode()
+        begun = time.monotonic()
+        found = context.scripted.post(path, body, headers={"Content-Type": "application/json"})
+        took = time.monotonic() - begun
+        assert found.status == 400 and b"exceeds the available context size (512 tokens)" in found.body, (path, found.body[:300])
+        assert took < 3, f"{path}: {took:.1f} s to refuse 6 MB of text"
 
 
 def check_slow_clients_do_not_hold_others(context):

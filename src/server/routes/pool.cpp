@@ -152,7 +152,7 @@ void add_model_routes(Router& router) {
   router.add("GET", "/v1/models", all);
   router.add("GET", "/models", all);
   const std::string prefix = service.options().api_prefix + "/v1/models/";
-  router.add("GET", "/v1/models/{id}",
+  router.add("GET", "/v1/models/{model}",
              [&service, prefix](const auto& exchange) { one(service, prefix, exchange); });
   router.add("POST", "/models/load", [&service](const auto& exchange) {
     pool_of(service).load(named(exchange->request()));
