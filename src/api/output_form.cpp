@@ -13,13 +13,13 @@ std::string bounded(std::string text, size_t most, const std::string& path) {
   return text;
 }
 
+}  // namespace
+
 std::string schema_text(const JsonNode& schema) {
   if (schema.kind() != JsonKind::object && schema.kind() != JsonKind::boolean)
     schema.wrong("a JSON schema (an object)");
   return bounded(schema.dump(), kMaxSchema, schema.path());
 }
-
-}  // namespace
 
 OutputForm parse_format_object(const JsonNode& node) {
   OutputForm out;

@@ -15,6 +15,8 @@ OutputForm parse_output_form(const JsonNode& body);
 /// {"type": "json_schema", …} under `node`; the schema may stand beside the type (Responses) or in
 /// json_schema (chat).
 OutputForm parse_format_object(const JsonNode& node);
+/// A schema's text, bounded as every one of them (64 KiB).
+std::string schema_text(const JsonNode& schema);
 /// none, deepseek, deepseek-legacy, auto; empty where the request does not say.
 std::string parse_reasoning_format(const JsonNode& body);
 std::optional<int> parse_thought_budget(const JsonNode& body);

@@ -54,14 +54,36 @@ void check_tool_name(const std::string& name, const std::string& path) {
 }
 
 std::string print_function_tool(const std::string& name, const std::optional<std::string>& description,
-                                const std::string& parameters_json) {
+                                const std::string& parameters_json, bool strict) {
   JsonWriter out;
   out.begin_object().field("type", "function").key("function").begin_object().field("name", name);
   if (description) out.field("description", *description);
   out.key("parameters")
       .raw(parameters_json.empty() ? R"({"type":"object","properties":{}})" : parameters_json);
+  if (strict) out.field("strict", true);
   out.end_object().end_object();
   return out.take();
+}
+
+std::string tools_as_shown(const std::string& tools_json) {
+  if (tools_json.empty()) return "";
+  bool any = false;
+  JsonWriter out;
+  out.begin_array();
+  for (const auto& tool : JsonNode::parse(tools_json).items()) {
+    const auto function = tool.find("function");
+    if (!function || !function->has("strict")) {
+      out.raw(tool.dump());
+      continue;
+    }
+    any = true;
+    out.begin_object().field("type", "function").key("function").begin_object();
+    for (const auto& [name, value] : function->members())
+      if (name != "strict") out.key(name).raw(value.dump());
+    out.end_object().end_object();
+  }
+  out.end_array();
+  return any ? out.take() : tools_json;
 }
 
 void parse_tools(const JsonNode& body, ChatSpec& spec) {
@@ -91,9 +113,9 @@ void parse_tools(const JsonNode& body, ChatSpec& spec) {
       const auto parameters = function->find("parameters");
       if (parameters && parameters->kind() != JsonKind::object)
         parameters->wrong("a JSON schema (an object)");
-      function->boolean("strict");
-      out.raw(
-          print_function_tool(*name, function->string("description"), parameters ? parameters->dump() : ""));
+      out.raw(print_function_tool(*name, function->string("description"),
+                                  parameters ? parameters->dump() : "",
+                                  function->boolean("strict").value_or(false)));
       spec.tool_names.push_back(*name);
     }
   }

@@ -17,9 +17,12 @@ void parse_tools(const JsonNode& body, ChatSpec& spec);
 void check_tool_name(const std::string& name, const std::string& path);
 /// After tools and choice are known: unknown names, a choice without tools, one tool left when it is named.
 void settle_tools(ChatSpec& spec, const std::string& choice_path);
-/// {"type": "function", "function": {name, description, parameters}}
+/// {"type": "function", "function": {name, description, parameters, strict}}; `strict` only where it is asked
+/// for.
 std::string print_function_tool(const std::string& name, const std::optional<std::string>& description,
-                                const std::string& parameters_json);
+                                const std::string& parameters_json, bool strict);
+/// Such a list as a template sees it: without `strict`, which is said to the grammar alone.
+std::string tools_as_shown(const std::string& tools_json);
 
 /// A call's arguments where an object must stand: those of an answer that was cut are closed.
 std::string whole_arguments(const std::string& arguments);

@@ -16,6 +16,7 @@
 #include "app/estimate.h"
 #include "app/log_json.h"
 #include "app/notify.h"
+#include "app/sampling.h"
 #include "app/say.h"
 #include "app/serve_models.h"
 #include "app/serve_options.h"
@@ -135,6 +136,15 @@ void check_form(const ServeFlags& flags, const Engine& engine) {
   }
 }
 
+/// Tokens that flags name must be the model's.
+void check_biases(const ServeFlags& flags, const Engine& engine) {
+  if (engine.info().encoder) return;
+  SamplingParams params;
+  params.logit_bias = flags.service.sampling.logit_bias;
+  params.banned = flags.service.sampling.banned;
+  check_sampling(params, engine.info().vocab_size);
+}
+
 /// One model, loaded for good or until nobody asks for it any more.
 void serve_one(ServeFlags& flags, const Banner& banner, Service& service, const Server& server,
                std::unique_ptr<ModelPool>& pool) {
@@ -143,6 +153,7 @@ void serve_one(ServeFlags& flags, const Banner& banner, Service& service, const 
   std::shared_ptr<Engine> engine = load_engine(flags.model, options);
   introduce(banner, flags, *engine);
   check_form(flags, *engine);
+  check_biases(flags, *engine);
   SideModels sides = load_sides(flags, *engine);
   if (sides.embedder) banner.line(fmt::format("embeddings: {}", sides.embedder.id));
   if (sides.reranker) banner.line(fmt::format("reranking: {}", sides.reranker.id));

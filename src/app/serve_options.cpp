@@ -3,64 +3,24 @@
 #include <fmt/format.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cstdlib>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
+#include <limits>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "api/json_node.h"
 #include "api/openai/answer.h"
 #include "api/openai/sampling_fields.h"
 #include "app/flags/flag.h"
+#include "app/sampling.h"
+#include "app/serve_checks.h"
 #include "base/memory.h"
-#include "server/access.h"
 #include "server/router.h"
 
 namespace mlxcel::app {
 namespace {
-
-std::string read_text(const std::string& path, const char* flag) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw UsageError(fmt::format("{} {}: cannot be opened", flag, path));
-  std::string text(std::istreambuf_iterator<char>(in), {});
-  if (text.size() > (1 << 20)) throw UsageError(fmt::format("{} {}: larger than 1 MiB", flag, path));
-  return text;
-}
-
-std::vector<std::string> split_commas(const std::string& list) {
-  std::vector<std::string> out;
-  std::stringstream in(list);
-  for (std::string item; std::getline(in, item, ',');) {
-    const auto first = item.find_first_not_of(" \t");
-    if (first == std::string::npos) continue;
-    out.push_back(item.substr(first, item.find_last_not_of(" \t") - first + 1));
-  }
-  return out;
-}
-
-void collect_keys(ServeFlags& flags, const FlagState& raw) {
-  auto& keys = flags.service.access.keys;
-  auto add = [&](const std::string& list) {
-    for (auto& key : split_keys(list)) keys.push_back(std::move(key));
-  };
-  for (const auto& list : raw.api_keys) add(list);
-  const auto& files = raw.api_key_files;
-  for (const auto& file : files) {
-    std::stringstream lines(read_text(file, "--api-key-file"));
-    for (std::string line; std::getline(lines, line);) {
-      line = line.substr(0, line.find('#'));
-      while (!line.empty() && (line.back() == ' ' || line.back() == '\t' || line.back() == '\r'))
-        line.pop_back();
-      if (!line.empty()) keys.push_back(line);
-    }
-  }
-  if (keys.empty() && (!raw.api_keys.empty() || !files.empty())) {
-    throw UsageError("--api-key, --api-key-file: no key in them");
-  }
-}
 
 void finish_identity(ServeFlags& flags, const FlagState& raw) {
   std::set<std::string> names;
@@ -75,66 +35,6 @@ void finish_identity(ServeFlags& flags, const FlagState& raw) {
     service.model_id = path.filename().string();
   }
   service.tags = split_commas(raw.tags);
-}
-
-/// llama.cpp's names of templates built into it.
-bool is_llama_template_name(const std::string& text) {
-  static constexpr const char* kNames[] = {"bailing",
-                                           "bailing-think",
-                                           "bailing2",
-                                           "chatglm3",
-                                           "chatglm4",
-                                           "chatml",
-                                           "command-r",
-                                           "deepseek",
-                                           "deepseek-ocr",
-                                           "deepseek2",
-                                           "deepseek3",
-                                           "exaone-moe",
-                                           "exaone3",
-                                           "exaone4",
-                                           "falcon3",
-                                           "gemma",
-                                           "gigachat",
-                                           "glmedge",
-                                           "gpt-oss",
-                                           "granite",
-                                           "granite-4.0",
-                                           "granite-4.1",
-                                           "grok-2",
-                                           "hunyuan-dense",
-                                           "hunyuan-moe",
-                                           "hunyuan-ocr",
-                                           "hunyuan-vl",
-                                           "kimi-k2",
-                                           "llama2",
-                                           "llama2-sys",
-                                           "llama2-sys-bos",
-                                           "llama2-sys-strip",
-                                           "llama3",
-                                           "llama4",
-                                           "megrez",
-                                           "minicpm",
-                                           "mistral-v1",
-                                           "mistral-v3",
-                                           "mistral-v3-tekken",
-                                           "mistral-v7",
-                                           "mistral-v7-tekken",
-                                           "monarch",
-                                           "openchat",
-                                           "orion",
-                                           "pangu-embedded",
-                                           "phi3",
-                                           "phi4",
-                                           "rwkv-world",
-                                           "seed_oss",
-                                           "smolvlm",
-                                           "solar-open",
-                                           "vicuna",
-                                           "vicuna-orca",
-                                           "yandex",
-                                           "zephyr"};
-  return std::find(std::begin(kNames), std::end(kNames), text) != std::end(kNames);
 }
 
 /// Side models without a first one are the ones that are served; one that is named twice is one. True where
@@ -158,8 +58,6 @@ bool settle_sides(ServeFlags& flags) {
 }
 
 void check(ServeFlags& flags, const FlagState& raw) {
-  auto& service = flags.service;
-  auto& transport = flags.transport;
   if (!raw.hf_repo.empty()) flags.model.model = raw.hf_repo;
   const bool embeds = flags.side.first_embeds = settle_sides(flags);
   flags.several = flags.model.model.empty();
@@ -188,55 +86,8 @@ void check(ServeFlags& flags, const FlagState& raw) {
     flags.model.context = share;
   }
   if (embeds && flags.side.max_length > 0) flags.model.context = flags.side.max_length;
-  if (transport.tls_cert_file.empty() != transport.tls_key_file.empty()) {
-    throw UsageError("--ssl-cert-file and --ssl-key-file: give both or neither");
-  }
-  if (!service.api_prefix.empty()) {
-    while (service.api_prefix.ends_with('/')) service.api_prefix.pop_back();
-    const bool plain =
-        service.api_prefix.empty() || (service.api_prefix.starts_with('/') &&
-                                       service.api_prefix.find_first_of(" ?#%{}") == std::string::npos);
-    if (!plain)
-      throw UsageError(
-          fmt::format("--api-prefix {}: expected a plain path such as /llm", service.api_prefix));
-  }
-  auto& access = service.access;
-  access.allowed_origins = split_commas(raw.allowed_origins);
-  for (const auto& origin : access.allowed_origins) {
-    if (!is_origin(origin)) {
-      throw UsageError(fmt::format("--allowed-origins {}: expected scheme://host[:port]", origin));
-    }
-  }
-  access.allowed_hosts = split_commas(raw.allowed_hosts);
-  for (auto& host : access.allowed_hosts) {
-    const bool plain = host.find_first_of("/:@ []") == std::string::npos;
-    if (!plain)
-      throw UsageError(fmt::format("--allowed-hosts {}: expected host names, without a port", host));
-    std::transform(host.begin(), host.end(), host.begin(), [](unsigned char c) { return std::tolower(c); });
-  }
-  if (!access.allowed_origins.empty() && access.cors_origins != "*") {
-    throw UsageError("--allowed-origins and --cors-origins: give one of them");
-  }
-  for (const auto* text : {&access.cors_origins, &access.cors_methods, &access.cors_headers}) {
-    if (text->find_first_of("\r\n") != std::string::npos)
-      throw UsageError("--cors-*: a line break in the value");
-  }
-  if (is_llama_template_name(service.chat_template)) {
-    throw UsageError(
-        fmt::format("--chat-template {}: built-in templates are not followed; give the text, or "
-                    "--chat-template-file",
-                    service.chat_template));
-  }
-  if (service.chat_template.empty() && !raw.chat_template_file.empty()) {
-    service.chat_template = read_text(raw.chat_template_file, "--chat-template-file");
-  }
-  if (!service.chat_template_kwargs.empty()) {
-    try {
-      JsonNode::parse(service.chat_template_kwargs).members();
-    } catch (const Error& error) {
-      throw UsageError(fmt::format("--chat-template-kwargs: expected a JSON object: {}", error.what()));
-    }
-  }
+  check_access(flags, raw);
+  check_template(flags.service, raw);
   for (const auto& text : raw.reverse_prompts) {
     if (text.empty()) throw UsageError("--reverse-prompt: the empty string");
   }
@@ -332,7 +183,6 @@ ServeFlags settled(FlagState& raw) {
   read_language_bias(raw);
   settle_engine_flags(raw);
   merge_variables(flags);
-  collect_keys(flags, raw);
   finish_identity(flags, raw);
   flags.service.access.check_host = !flags.transport.host.ends_with(".sock") &&
                                     only_local(flags.transport.host) && flags.service.access.keys.empty();
@@ -380,6 +230,11 @@ ServeFlags settled(FlagState& raw) {
   service.step_token_budget = flags.step_token_budget == "auto" ? 0 : std::stoi(flags.step_token_budget);
   service.max_per_key = static_cast<size_t>(flags.max_per_key);
   service.language_bias = flags.engine.language_bias;
+  try {
+    check_sampling(sampling_params(raw, Config::parse("{}", "flags")), std::numeric_limits<int>::max());
+  } catch (const Error& error) {
+    throw UsageError(error.what());
+  }
   const int chunk = flags.model.prefill_chunk > 0 ? std::min(flags.model.prefill_chunk, 512) : 512;
   flags.engine.max_prefill_tokens =
       flags.max_prefill_tokens.value_or(2 * flags.engine.max_prefill_rows * chunk);

@@ -22,13 +22,20 @@ Constraint::Kind kind_of(OutputForm::Kind kind) {
   }
 }
 
-std::vector<ToolForm> tool_forms(const std::string& tools_json) {
-  std::vector<ToolForm> out;
+struct Tools {
+  std::vector<ToolForm> forms;
+  std::vector<bool> strict;
+};
+
+Tools tools_of(const std::string& tools_json) {
+  Tools out;
+  if (tools_json.empty()) return out;
   for (const auto& tool : JsonNode::parse(tools_json).items()) {
     const auto function = tool.find("function");
     if (!function) continue;
     const auto parameters = function->find("parameters");
-    out.push_back({function->string("name").value_or(""), parameters ? parameters->dump() : ""});
+    out.forms.push_back({function->string("name").value_or(""), parameters ? parameters->dump() : ""});
+    out.strict.push_back(function->boolean("strict").value_or(false));
   }
   return out;
 }
@@ -42,16 +49,30 @@ Constraint constraint_of(const OutputForm& form) {
   return out;
 }
 
+/// A strict tool's schema must be one that can be enforced; the error names its place.
+void check_strict(const Engine& engine, const Tools& tools) {
+  for (size_t i = 0; i < tools.forms.size(); ++i) {
+    if (!tools.strict[i] || tools.forms[i].parameters_json.empty()) continue;
+    Constraint schema;
+    schema.kind = Constraint::Kind::json_schema;
+    schema.text = tools.forms[i].parameters_json;
+    schema.param = fmt::format("tools[{}].function.parameters", i);
+    engine.compile(schema);
+  }
+}
+
 /// The grammar that `make` gives for the tools. Arguments that cannot be held to their schema exactly are
-/// still held to JSON, with a warning.
+/// still held to JSON, with a warning; those of a strict tool must be.
 template <class Make>
-std::shared_ptr<const Grammar> with_tools(const Engine& engine, std::vector<ToolForm> tools,
-                                          std::vector<Warning>& warnings, const Make& make) {
+std::shared_ptr<const Grammar> with_tools(const Engine& engine, Tools tools, std::vector<Warning>& warnings,
+                                          const Make& make) {
   try {
-    return engine.compile(make(tools));
+    return engine.compile(make(tools.forms));
   } catch (const Error& error) {
-    for (auto& tool : tools) tool.parameters_json.clear();
-    auto out = engine.compile(make(tools));
+    check_strict(engine, tools);
+    for (size_t i = 0; i < tools.forms.size(); ++i)
+      if (!tools.strict[i]) tools.forms[i].parameters_json.clear();
+    auto out = engine.compile(make(tools.forms));
     warnings.push_back({"tool_schema_relaxed", error.what()});
     return out;
   }
@@ -89,17 +110,20 @@ GrammarUse chat_grammar(const Engine& engine, const ChatSpec& spec, const ReplyF
   const bool several = spec.parallel_calls && w.several;
   if (forced) {
     const bool many = several && spec.tool_choice == ToolChoice::required;
-    out.grammar = with_tools(engine, tool_forms(spec.tools_json), warnings, [&](const auto& tools) {
+    out.grammar = with_tools(engine, tools_of(spec.tools_json), warnings, [&](const auto& tools) {
       return tool_call_constraint(tools, frame, many, "tools");
     });
   } else if (spec.form.kind != OutputForm::Kind::free && !spec.tools_json.empty() &&
              spec.tool_choice == ToolChoice::automatic) {
     const Constraint form = constraint_of(spec.form);
-    out.grammar = with_tools(engine, tool_forms(spec.tools_json), warnings, [&](const auto& tools) {
+    out.grammar = with_tools(engine, tools_of(spec.tools_json), warnings, [&](const auto& tools) {
       return call_or_form_constraint(tools, frame, several, form, "tools");
     });
   } else {
     out = form_grammar(engine, spec.form);
+    // A call that may come is not forced into its schema, but a strict schema that nothing could force is
+    // refused all the same.
+    check_strict(engine, tools_of(spec.tools_json));
   }
   if (out.grammar) out.after = thought_end;
   return out;

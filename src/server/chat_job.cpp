@@ -146,15 +146,16 @@ ThoughtMode thought_mode(const std::string& word) {
 }
 
 /// A turn of nothing but calls has no content: some templates ask for that, others add it to a text.
-Prompt render_calls(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input) {
+Prompt render_calls(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input,
+                    const PromptBound& bound) {
   try {
-    return prepare_chat(tokenizer, chat_template, input);
+    return prepare_chat(tokenizer, chat_template, input, bound);
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::invalid_request) throw;
     input.messages_json = with_text_contents(input.messages_json);
     if (input.messages_json.empty()) throw;
     try {
-      return prepare_chat(tokenizer, chat_template, input);
+      return prepare_chat(tokenizer, chat_template, input, bound);
     } catch (const Error&) {
     }
     throw;  // the first complaint is about what was sent
@@ -193,11 +194,12 @@ std::string with_thoughts(const std::string& messages_json, ReasoningEcho& echo,
 
 /// Some templates take a system turn only at the head, or leave a later one out: then it goes into a user
 /// turn.
-Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input) {
+Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, TemplateInput input,
+              const PromptBound& bound) {
   const auto late = late_system_texts(input.messages_json);
-  if (late.empty()) return render_calls(tokenizer, chat_template, input);
+  if (late.empty()) return render_calls(tokenizer, chat_template, input, bound);
   try {
-    Prompt prompt = render_calls(tokenizer, chat_template, input);
+    Prompt prompt = render_calls(tokenizer, chat_template, input, bound);
     const bool kept = std::all_of(late.begin(), late.end(), [&](const auto& text) {
       return prompt.text.find(text) != std::string::npos;
     });
@@ -206,7 +208,7 @@ Prompt render(const Tokenizer& tokenizer, const ChatTemplate* chat_template, Tem
     if (error.kind() != ErrorKind::invalid_request) throw;
   }
   input.messages_json = with_folded_system(input.messages_json);
-  return render_calls(tokenizer, chat_template, input);
+  return render_calls(tokenizer, chat_template, input, bound);
 }
 
 /// The mark that ends a thought which the prompt has opened.
@@ -219,7 +221,7 @@ std::string open_thought(const ReplyOptions& options) {
 }  // namespace
 
 ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec,
-                               const std::string& key) {
+                               const std::string& key, int window) {
   ChatPrompt out;
   const ServiceOptions& options = service.options();
   const auto& chat_template = service.chat_template();
@@ -229,9 +231,9 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
 
   TemplateInput input;
   input.messages_json = spec.messages_json;
-  input.tools_json = spec.tools_json;
+  input.tools_json = tools_as_shown(spec.tools_json);
   if (!out.format->native_tools) {
-    input.messages_json = with_tool_instruction(spec.messages_json, spec.tools_json);
+    input.messages_json = with_tool_instruction(spec.messages_json, input.tools_json);
     input.tools_json.clear();
   }
   input.kwargs_json = openai::merge_objects(service.live()->chat_template_kwargs, spec.template_kwargs_json);
@@ -242,12 +244,13 @@ ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const Cha
   if (service.thoughts().bytes() > 0)
     input.messages_json =
         with_thoughts(input.messages_json, service.thoughts(), key, input.continue_final_message);
+  const PromptBound bound{window, spec.messages_param};
   if (!options.jinja) {
     if (!spec.tools_json.empty()) fail_param("tools", "tools: the server was started with --no-jinja");
-    out.prompt = prepare_raw(*engine.tokenizer(), plain_chat_text(input));
+    out.prompt = prepare_raw(*engine.tokenizer(), plain_chat_text(input), bound);
     out.format = reply_format("");
   } else {
-    out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input));
+    out.prompt = render(*engine.tokenizer(), chat_template.get(), std::move(input), bound);
   }
   const auto& text = out.prompt.text;
   out.tail = text.substr(text.size() > kTail ? text.size() - kTail : 0);

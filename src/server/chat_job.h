@@ -57,9 +57,10 @@ struct ChatPrompt {
   std::string tail;  // of the rendered text
   std::string continued;
 };
-/// `key`: who asks, for the thoughts that are put back into the conversation.
+/// `key`: who asks, for the thoughts that are put back into the conversation. `window`: tokens over which the
+/// prompt is of no use, 0 where it is only looked at; far longer ones are refused before they are encoded.
 ChatPrompt prepare_chat_prompt(Service& service, const Engine& engine, const ChatSpec& spec,
-                               const std::string& key);
+                               const std::string& key, int window = 0);
 
 struct ChatOptions {
   std::string call_prefix = "call_";

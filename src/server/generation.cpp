@@ -16,8 +16,9 @@ struct Generation::Row {
   Timings timings;  // of the last token
   Request request;  // may_force: what was asked, and the tokens since
   std::vector<TokenId> tokens;
-  int epoch = 0;          // counts redirections; events of an older one are void
-  double earlier_ms = 0;  // decoding before the last redirection
+  int epoch = 0;                 // counts redirections; events of an older one are void
+  double earlier_ms = 0;         // decoding before the last redirection
+  std::optional<Timings> asked;  // of the prompt that the client sent, once the row has been redirected
   int slot = -1;
   uint64_t task = 0;  // its number on the board of slots
   SlotState shown;    // what /slots says of it
@@ -32,6 +33,12 @@ Generation::~Generation() {
 }
 
 namespace {
+
+void set_prompt(const Timings& from, openai::TimingFigures& to) {
+  to.cache_n = from.cached_tokens;
+  to.prompt_n = from.prompt_tokens - from.cached_tokens;
+  to.prompt_ms = from.prompt_ms;
+}
 
 void add_drafts(const Timings& from, const std::string& kind, openai::TimingFigures& to) {
   to.draft_n = from.drafted;
@@ -182,6 +189,8 @@ void Generation::redirect(size_t index, const std::string& text) {
   Row& row = rows_[index];
   row.handle.cancel();
   ++row.epoch;
+  if (!row.asked) row.asked = row.timings;
+  row.request.grammar.after.clear();  // the text ends the thought that the grammar waited for
   plan_.writer->text(index, text, {});
   const auto engine = service_.generator();
   const auto forced = engine->tokenizer()->encode(text, false, true);
@@ -270,9 +279,7 @@ void Generation::on_text(size_t index, TextEvent event) {
     if (plan_.timed) {
       const Row& row = rows_[index];
       openai::TimingFigures so_far;
-      so_far.cache_n = row.timings.cached_tokens;
-      so_far.prompt_n = row.timings.prompt_tokens - row.timings.cached_tokens;
-      so_far.prompt_ms = row.timings.prompt_ms;
+      set_prompt(row.asked.value_or(row.timings), so_far);
       add_drafts(row.timings, draft_kind_, so_far);
       so_far.predicted_n = row.generated;
       so_far.predicted_ms = row.timings.decode_ms + row.earlier_ms;
@@ -312,16 +319,14 @@ void Generation::end_row(size_t index, TextEnd& end) {
   leave_slot(index);
   if (!end.stop_string.empty()) row.handle.cancel();
   auto& t = row.figures.timings;
-  t.cache_n = end.timings.cached_tokens;
+  set_prompt(row.asked.value_or(end.timings), t);
   t.predicted_n = row.generated;
-  t.prompt_n = end.timings.prompt_tokens - end.timings.cached_tokens;
-  t.prompt_ms = end.timings.prompt_ms;
   add_drafts(end.timings, draft_kind_, t);
   t.predicted_ms = end.timings.decode_ms + row.earlier_ms;
   service_.metrics().queue_wait.observe(end.timings.queue_ms / 1e3);
   row.figures.finish = end.finish;
   row.figures.stop_string = end.stop_string;
-  row.figures.prompt_tokens = end.timings.prompt_tokens;
+  row.figures.prompt_tokens = row.asked.value_or(end.timings).prompt_tokens;
   row.figures.seed = end.seed;
   row.figures.truncated = end.truncated;
   if (!end.text.empty() || !end.draws.empty()) plan_.writer->text(index, end.text, end.draws);

@@ -43,6 +43,16 @@ std::optional<StoredResponse> ResponseStore::get(const std::string& id, const st
   return found->second.value;
 }
 
+std::optional<std::string> ResponseStore::find_text(const std::string& text, const std::string& key) {
+  const std::lock_guard lock(mutex_);
+  make_room();
+  for (auto id = order_.rbegin(); id != order_.rend(); ++id) {
+    const Entry& entry = entries_.at(*id);
+    if (entry.key == key && entry.value.json.find(text) != std::string::npos) return entry.value.json;
+  }
+  return std::nullopt;
+}
+
 bool ResponseStore::erase(const std::string& id, const std::string& key) {
   const std::lock_guard lock(mutex_);
   const auto found = entries_.find(id);

@@ -30,6 +30,8 @@ class ResponseStore {
   /// Nothing for unknown ids, ids of another key, and what has expired.
   std::optional<StoredResponse> get(const std::string& id, const std::string& key);
   bool erase(const std::string& id, const std::string& key);
+  /// The newest object of this key in which `text` stands.
+  std::optional<std::string> find_text(const std::string& text, const std::string& key);
 
  private:
   struct Entry {

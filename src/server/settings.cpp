@@ -185,7 +185,7 @@ const std::vector<Row>& rows() {
         maybe("default_frequency_penalty", "0: off", -2, 2, &F::frequency_penalty),
         maybe("default_presence_penalty", "0: off", -2, 2, &F::presence_penalty),
         maybe("default_dry_multiplier", "0: off", 0, 100, &F::dry_multiplier),
-        maybe("default_dry_base", "growth of the DRY penalty", 0, 100, &F::dry_base),
+        maybe("default_dry_base", "growth of the DRY penalty", 1, 100, &F::dry_base),
         maybe("default_dry_allowed_length", "repeats up to this length are free", 0, kMost,
               &F::dry_allowed_length),
         maybe("default_dry_penalty_last_n", "tokens that DRY looks at; -1: all", -1, kMost,

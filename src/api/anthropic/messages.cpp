@@ -237,8 +237,8 @@ void parse_tools(const JsonNode& body, MessageRequest& out) {
       if (!schema)
         fail_param(tool.path() + ".input_schema", "{}.input_schema: expected a JSON schema", tool.path());
       if (schema->kind() != JsonKind::object) schema->wrong("a JSON schema (an object)");
-      tool.boolean("strict");
-      tools.raw(print_function_tool(name, tool.string("description"), schema->dump()));
+      tools.raw(print_function_tool(name, tool.string("description"), schema->dump(),
+                                    tool.boolean("strict").value_or(false)));
       out.tool_names.push_back(name);
     }
   }
@@ -383,7 +383,13 @@ MessageRequest parse_messages(std::string_view text, const openai::Bounds& bound
   if (const auto config = body.find("output_config")) {
     if (config->kind() != JsonKind::object) config->wrong("an object");
     if (const auto format = config->find("format")) out.form = parse_format_object(*format);
-    config->string("effort");
+    if (const auto effort = config->string("effort")) {
+      JsonWriter variables;
+      variables.begin_object();
+      for (const char* key : {"reasoning_effort", "reasoning_strength"}) variables.field(key, *effort);
+      variables.end_object();
+      out.template_kwargs_json = openai::merge_objects(out.template_kwargs_json, variables.take());
+    }
   }
   out.sampling.stop = parse_stops(body);
   out.sampling.adapters = openai::parse_adapters(body);
@@ -404,7 +410,9 @@ MessageRequest parse_messages(std::string_view text, const openai::Bounds& bound
     if (kwargs->kind() != JsonKind::object) kwargs->wrong("an object");
     out.template_kwargs_json = openai::merge_objects(out.template_kwargs_json, kwargs->dump());
   }
-  body.find("context_management");
+  if (const auto management = body.find("context_management");
+      management && management->kind() != JsonKind::object)
+    management->wrong("an object");
   out.ignored = body.unknown();
   (void)bounds;
   return out;

@@ -112,7 +112,7 @@ void parse_sampling(const JsonNode& body, CompletionRequest& out, const openai::
   if (s.temperature && *s.temperature < 0) s.temperature = 0.0f;  // greedy, as llama-server has it
   real("top_p", 0, 1, s.top_p);
   real("min_p", 0, 1, s.min_p);
-  real("repeat_penalty", 1e-3, 100, s.repeat_penalty);
+  real("repeat_penalty", 0.01, 100, s.repeat_penalty);
   real("frequency_penalty", -100, 100, s.frequency_penalty);
   real("presence_penalty", -100, 100, s.presence_penalty);
   whole("top_k", -1, std::numeric_limits<int>::max(), s.top_k);
@@ -233,6 +233,11 @@ CompletionRequest parse_completion(std::string_view text, const openai::Bounds& 
   }
   for (const char* key : {"n_cmpl", "n"}) {
     if (const auto n = body.integer(key, 1, bounds.max_choices)) out.n = static_cast<int>(*n);
+  }
+  if (const size_t rows = out.prompts.size() * static_cast<size_t>(out.n);
+      rows > static_cast<size_t>(bounds.max_choices)) {
+    fail_param("prompt", "prompt: {} prompts times n = {} is more than can run, {}", out.prompts.size(), out.n,
+               bounds.max_choices);
   }
   for (const char* key : {"logprobs", "n_probs"}) {
     if (const auto n = body.integer(key, 0, bounds.vocab_size)) out.n_probs = static_cast<int>(*n);

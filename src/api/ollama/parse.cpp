@@ -27,7 +27,7 @@ void parse_options(const JsonNode& body, Request& out, int vocab_size) {
   real("temperature", 0, 100, s.temperature);
   real("top_p", 0, 1, s.top_p);
   real("min_p", 0, 1, s.min_p);
-  real("repeat_penalty", 1e-3, 100, s.repeat_penalty);
+  real("repeat_penalty", 0.01, 100, s.repeat_penalty);
   real("presence_penalty", -100, 100, s.presence_penalty);
   real("frequency_penalty", -100, 100, s.frequency_penalty);
   whole("top_k", 0, INT32_MAX, s.top_k);
@@ -40,6 +40,7 @@ void parse_options(const JsonNode& body, Request& out, int vocab_size) {
   // -1 is "to the end", -2 "fill the context": the same here.
   if (const auto n = options->integer("num_predict", -2, INT32_MAX))
     out.max_tokens = *n < 0 ? -1 : static_cast<int>(*n);
+  whole("num_keep", -1, INT32_MAX, s.keep);
   if (const auto n = options->integer("num_ctx", 1, INT32_MAX)) out.num_ctx = static_cast<int>(*n);
   real("typical_p", 0, 1, s.typical_p);
   whole("mirostat", 0, 2, s.mirostat);
@@ -49,7 +50,7 @@ void parse_options(const JsonNode& body, Request& out, int vocab_size) {
       "temperature",       "top_p",   "min_p",         "repeat_penalty", "presence_penalty",
       "frequency_penalty", "top_k",   "repeat_last_n", "seed",           "stop",
       "num_predict",       "num_ctx", "typical_p",     "mirostat",       "mirostat_tau",
-      "mirostat_eta"};
+      "mirostat_eta",      "num_keep"};
   for (const auto& [name, value] : options->members()) {
     bool known = false;
     for (const char* key : kKnown) known = known || name == key;
@@ -96,7 +97,7 @@ void parse_common(const JsonNode& body, Request& out, const openai::Bounds& boun
       else if (!word.empty())
         fail_param("format", "format: expected \"json\" or a JSON schema, found \"{}\"", word.substr(0, 64));
     } else if (format->kind() == JsonKind::object) {
-      out.form = {OutputForm::Kind::json_schema, format->dump(), "format", false};
+      out.form = {OutputForm::Kind::json_schema, schema_text(*format), "format", false};
     } else {
       format->wrong("\"json\" or a JSON schema");
     }

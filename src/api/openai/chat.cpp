@@ -335,11 +335,14 @@ std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, b
   return out.take();
 }
 
-std::string print_chat_usage_chunk(const Identity& identity, const Usage& usage) {
+std::string print_chat_usage_chunk(const Identity& identity, const Usage& usage,
+                                   const TimingFigures& timings) {
   JsonWriter out;
   print_head(out, identity, "chat.completion.chunk");
   out.key("choices").begin_array().end_array().key("usage");
   print_usage(out, usage);
+  out.key("timings");
+  print_timings(out, timings);
   out.end_object();
   return out.take();
 }

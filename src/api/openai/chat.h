@@ -64,6 +64,7 @@ struct ChatChunk {
 };
 std::string print_chat_chunk(const Identity& identity, const ChatChunk& chunk, bool usage_null,
                              const std::string& alias = "reasoning");
-std::string print_chat_usage_chunk(const Identity& identity, const Usage& usage);
+std::string print_chat_usage_chunk(const Identity& identity, const Usage& usage,
+                                   const TimingFigures& timings);
 
 }  // namespace mlxcel::openai

@@ -161,11 +161,14 @@ std::string print_completion_chunk(const Identity& identity, const CompletionCho
   return out.take();
 }
 
-std::string print_completion_usage_chunk(const Identity& identity, const Usage& usage) {
+std::string print_completion_usage_chunk(const Identity& identity, const Usage& usage,
+                                         const TimingFigures& timings) {
   JsonWriter out;
   print_head(out, identity);
   out.key("choices").begin_array().end_array().key("usage");
   print_usage(out, usage);
+  out.key("timings");
+  print_timings(out, timings);
   out.end_object();
   return out.take();
 }

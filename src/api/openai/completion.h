@@ -63,6 +63,7 @@ std::string print_completion(const CompletionAnswer& answer);
 std::string print_completion_chunk(const Identity& identity, const CompletionChoice& choice, bool usage_null,
                                    const TimingFigures* timings = nullptr,
                                    const std::string& warnings_json = {});
-std::string print_completion_usage_chunk(const Identity& identity, const Usage& usage);
+std::string print_completion_usage_chunk(const Identity& identity, const Usage& usage,
+                                         const TimingFigures& timings);
 
 }  // namespace mlxcel::openai

@@ -114,6 +114,30 @@ TEST(Chat, ZeroIsAValue) {  // H32
   EXPECT_FALSE(parse_chat(chat_with(R"("temperature": null)"), kBounds).sampling.temperature.has_value());
 }
 
+TEST(Chat, RangesAreTheSamplersOwn) {  // a field that is taken is one that the engine can run with
+  for (const char* fields : {R"("top_n_sigma": 0)", R"("top_n_sigma": 1.5)", R"("xtc_threshold": 0.5)",
+                             R"("dry_base": 1)", R"("adaptive_decay": 0.99)", R"("repeat_penalty": 0.01)"})
+    EXPECT_EQ(chat_refusal(chat_with(fields)), "") << fields;
+  EXPECT_EQ(chat_refusal(chat_with(R"("top_n_sigma": -1)")), "400 top_n_sigma");
+  EXPECT_EQ(chat_refusal(chat_with(R"("xtc_threshold": 0.51)")), "400 xtc_threshold");
+  EXPECT_EQ(chat_refusal(chat_with(R"("dry_base": 0.9)")), "400 dry_base");
+  EXPECT_EQ(chat_refusal(chat_with(R"("adaptive_decay": 1)")), "400 adaptive_decay");
+  EXPECT_EQ(chat_refusal(chat_with(R"("repetition_penalty": 0.001)")), "400 repetition_penalty");
+  EXPECT_EQ(chat_refusal(chat_with(R"("prediction": "x")")), "400 prediction");
+}
+
+TEST(Chat, MetadataIsCountedInCharacters) {
+  const auto body = [](const std::string& name, const std::string& value) {
+    return chat_with(fmt::format(R"("metadata": {{"{}": "{}"}})", name, value));
+  };
+  std::string name, value;
+  for (int i = 0; i < 64; ++i) name += "ü";
+  for (int i = 0; i < 512; ++i) value += "\U0001F600";
+  EXPECT_EQ(chat_refusal(body(name, value)), "");
+  EXPECT_EQ(chat_refusal(body(name + "x", "")), "400 metadata");
+  EXPECT_EQ(chat_refusal(body("a", value + "x")), "400 metadata.a");
+}
+
 TEST(Chat, SeedsFold) {
   EXPECT_EQ(fold_seed(-1), std::nullopt);
   EXPECT_EQ(fold_seed(4294967295), std::nullopt);
@@ -249,7 +273,9 @@ TEST(Chat, Prints) {
       print_chat_chunk(identity, {.index = 0, .finish_reason = "length"}, true),
       R"({"id":"chatcmpl-1","object":"chat.completion.chunk","created":5,"model":"m","system_fingerprint":"fp",)"
       R"("choices":[{"index":0,"delta":{},"logprobs":null,"finish_reason":"length"}],"usage":null})");
-  EXPECT_EQ(JsonNode::parse(print_chat_usage_chunk(identity, {2, 1, 3})).find("choices")->size(), 0u);
+  const auto last = JsonNode::parse(print_chat_usage_chunk(identity, {2, 1, 3}, {}));
+  EXPECT_EQ(last.find("choices")->size(), 0u);
+  EXPECT_TRUE(last.find("timings")->has("predicted_n"));  // where llama-server's clients look for them
 }
 
 TEST(Completion, PromptShapes) {

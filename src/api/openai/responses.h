@@ -2,6 +2,7 @@
 // Thread: any. Failure: invalid_request naming the field, or a Refusal.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <optional>
 #include <string>
@@ -25,7 +26,10 @@ struct ResponseRequest : ChatSpec {
   std::vector<std::string> custom_tools;                    // answered as custom_tool_call
   std::vector<std::pair<std::string, std::string>> echoed;  // fields of the response object, JSON
 };
-ResponseRequest parse_response(std::string_view body, const Bounds& bounds, bool counting);
+/// An output item that was kept, as JSON, by its id; nothing where there is none.
+using ItemLookup = std::function<std::optional<std::string>(const std::string& id)>;
+ResponseRequest parse_response(std::string_view body, const Bounds& bounds, bool counting,
+                               const ItemLookup& kept = nullptr);
 /// The whole conversation as the template sees it: instructions, what came before, this input. Returns the
 /// array.
 std::string conversation_json(const std::string& instructions, const std::vector<std::string>& before,

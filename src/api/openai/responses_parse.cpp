@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <iterator>
 
 #include "api/error.h"
 #include "api/json_node.h"
@@ -8,6 +9,13 @@
 
 namespace mlxcel::openai {
 namespace {
+
+// The others are of items that never come here, or are empty (server.md 5.4).
+constexpr std::string_view kIncludes[] = {
+    "message.output_text.logprobs",  "reasoning.encrypted_content",
+    "message.input_image.image_url", "file_search_call.results",
+    "web_search_call.results",       "web_search_call.action.sources",
+    "code_interpreter_call.outputs", "computer_call_output.output.image_url"};
 
 constexpr const char* kCustomSchema =
     R"({"type":"object","properties":{"input":{"type":"string"}},"required":["input"]})";
@@ -54,7 +62,7 @@ std::string required_text(const JsonNode& item, const char* key) {
 /// Input items to turns: what an assistant said, thought and called in a row is one turn.
 class Turns {
  public:
-  explicit Turns(ResponseRequest& out) : out_(out) {}
+  Turns(ResponseRequest& out, const ItemLookup& kept) : out_(out), kept_(kept) {}
 
   void add(const JsonNode& item) {
     if (item.kind() != JsonKind::object) item.wrong("an item (an object)");
@@ -89,6 +97,8 @@ class Turns {
       return;
     }
     if (type == "item_reference") {
+      const auto found = kept_ ? kept_(required_text(item, "id")) : std::nullopt;
+      if (found) return add(JsonNode::parse(*found));
       refuse_param(404, "not_found_error", item.path(), "{}: no item {} is kept", item.path(),
                    item.string("id").value_or("").substr(0, 80));
     }
@@ -171,12 +181,13 @@ class Turns {
   }
 
   ResponseRequest& out_;
+  const ItemLookup& kept_;
   bool open_ = false, last_empty_ = true;
   std::string text_, thought_;
   std::vector<std::string> calls_;
 };
 
-void parse_input(const JsonNode& body, ResponseRequest& out) {
+void parse_input(const JsonNode& body, ResponseRequest& out, const ItemLookup& kept) {
   const auto input = body.find("input");
   if (!input) fail_param("input", "input: expected a string or an array of items, found none");
   if (input->kind() == JsonKind::string) {
@@ -187,7 +198,7 @@ void parse_input(const JsonNode& body, ResponseRequest& out) {
     return;
   }
   if (input->kind() != JsonKind::array) input->wrong("a string or an array of items");
-  Turns turns(out);
+  Turns turns(out, kept);
   for (const auto& item : input->items()) turns.add(item);
   turns.finish();
 }
@@ -216,10 +227,9 @@ void parse_response_tools(const JsonNode& body, ResponseRequest& out) {
         parameters->wrong("a JSON schema (an object)");
       const bool custom = type == "custom";
       if (custom) out.custom_tools.push_back(name);
-      tools.raw(print_function_tool(name, source.string("description"),
-                                    custom       ? kCustomSchema
-                                    : parameters ? parameters->dump()
-                                                 : ""));
+      const std::string schema = custom ? kCustomSchema : parameters ? parameters->dump() : std::string();
+      tools.raw(print_function_tool(name, source.string("description"), schema,
+                                    source.boolean("strict").value_or(false)));
       out.tool_names.push_back(name);
     }
   } else {
@@ -295,12 +305,15 @@ void echo(const JsonNode& body, ResponseRequest& out, const char* key, const cha
 
 }  // namespace
 
-ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool counting) {
+ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool counting,
+                               const ItemLookup& kept) {
   const JsonNode body = JsonNode::parse_request(text);
   ResponseRequest out;
   out.messages_param = "input";
+  if (body.has("prompt"))
+    fail_param("prompt", "prompt: no prompts are kept here; send their text as instructions and input");
   out.model = body.string("model").value_or("");
-  parse_input(body, out);
+  parse_input(body, out, kept);
   out.instructions = body.string("instructions").value_or("");
   echo(body, out, "instructions", "null");
   parse_response_tools(body, out);
@@ -326,8 +339,13 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
   out.stream = !counting && body.boolean("stream").value_or(false);
   out.timings_per_token = body.boolean("timings_per_token").value_or(false);
   if (const auto include = body.find("include")) {
-    for (const auto& item : include->items())
-      out.with_logprobs = out.with_logprobs || item.string() == "message.output_text.logprobs";
+    for (const auto& item : include->items()) {
+      const auto name = item.string();
+      if (std::find(std::begin(kIncludes), std::end(kIncludes), name) == std::end(kIncludes))
+        fail_param(item.path(), "{}: \"{}\" is nothing that a response includes", item.path(),
+                   name.substr(0, 80));
+      out.with_logprobs = out.with_logprobs || name == kIncludes[0];
+    }
   }
   const auto top = body.integer("top_logprobs", 0, 20);
   out.with_logprobs = out.with_logprobs || top.value_or(0) > 0;
@@ -343,7 +361,8 @@ ResponseRequest parse_response(std::string_view text, const Bounds& bounds, bool
   if (!inert.service_tier.empty())
     out.echoed.emplace_back("service_tier", JsonWriter().value(inert.service_tier).take());
   echo(body, out, "user", "null");
-  body.find("stream_options");
+  if (const auto options = body.find("stream_options"); options && options->kind() != JsonKind::object)
+    options->wrong("an object");
   refuse_unsupported(body);
   out.ignored = body.unknown();
   return out;

@@ -4,6 +4,7 @@
 #include <limits>
 
 #include "api/error.h"
+#include "api/utf8.h"
 
 namespace mlxcel::openai {
 namespace {
@@ -82,8 +83,8 @@ SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds) {
   out.temperature = real(body, "temperature", 0, 2);
   out.top_p = real(body, "top_p", 0, 1);
   out.min_p = real(body, "min_p", 0, 1);
-  out.repeat_penalty = real(body, "repetition_penalty", 1e-3, 100);
-  if (const auto other = real(body, "repeat_penalty", 1e-3, 100); other && !out.repeat_penalty) {
+  out.repeat_penalty = real(body, "repetition_penalty", 0.01, 100);
+  if (const auto other = real(body, "repeat_penalty", 0.01, 100); other && !out.repeat_penalty) {
     out.repeat_penalty = other;
   }
   out.frequency_penalty = real(body, "frequency_penalty", -2, 2);
@@ -99,6 +100,9 @@ SamplingFields parse_sampling(const JsonNode& body, const Bounds& bounds) {
   }
   out.logit_bias = parse_logit_bias(body, bounds.vocab_size);
   out.ignore_eos = body.boolean("ignore_eos");
+  // llama-server's own spellings of "off" (-1, above 0.5) are for its own routes.
+  body.number("top_n_sigma", 0, kHuge);
+  body.number("xtc_threshold", 0, 0.5);
   parse_chain(body, out);
   out.stop = parse_stop(body);
   return out;
@@ -162,7 +166,7 @@ void parse_chain(const JsonNode& body, SamplingFields& out) {
   out.xtc_probability = real(body, "xtc_probability", 0, 1);
   out.xtc_threshold = real(body, "xtc_threshold", 0, 1);
   out.dry_multiplier = real(body, "dry_multiplier", 0, 100);
-  out.dry_base = real(body, "dry_base", 0, 100);
+  out.dry_base = real(body, "dry_base", 1, 100);
   out.dry_allowed_length = whole(body, "dry_allowed_length", 0, kMost);
   out.dry_penalty_last_n = whole(body, "dry_penalty_last_n", -1, kMost);
   if (const auto list = body.find("dry_sequence_breakers")) {
@@ -185,7 +189,7 @@ void parse_chain(const JsonNode& body, SamplingFields& out) {
   out.mirostat_tau = real(body, "mirostat_tau", 0, 100);
   out.mirostat_eta = real(body, "mirostat_eta", 0, 1);
   out.adaptive_target = real(body, "adaptive_target", -1, 1);
-  out.adaptive_decay = real(body, "adaptive_decay", 0, 1);
+  out.adaptive_decay = real(body, "adaptive_decay", 0, 0.99);
   if (const auto list = body.find("samplers")) {
     if (list->kind() == JsonKind::string) {
       out.samplers = parse_stage_letters(list->string(), "samplers");
@@ -240,16 +244,18 @@ EchoedFields parse_inert(const JsonNode& body) {
   body.string("safety_identifier");
   body.boolean("store");
   body.string("verbosity");
-  body.find("prediction");
+  if (const auto prediction = body.find("prediction"); prediction && prediction->kind() != JsonKind::object)
+    prediction->wrong("an object");
   out.service_tier = body.string("service_tier").value_or("");
   if (const auto metadata = body.find("metadata")) {
     if (metadata->kind() != JsonKind::object) metadata->wrong("an object");
     if (metadata->size() > 16)
       fail_param("metadata", "metadata: at most 16 entries, found {}", metadata->size());
     for (const auto& [name, value] : metadata->members()) {
-      if (name.size() > 64)
-        fail_param("metadata", "metadata: a key has {} characters, at most 64", name.size());
-      if (value.string().size() > 512) fail_param(value.path(), "{}: at most 512 characters", value.path());
+      if (const size_t length = utf8_length(name); length > 64)
+        fail_param("metadata", "metadata: a key has {} characters, at most 64", length);
+      if (utf8_length(value.string()) > 512)
+        fail_param(value.path(), "{}: at most 512 characters", value.path());
     }
     out.metadata_json = metadata->dump();
   }

@@ -1,11 +1,14 @@
 #include "engine/front/prompt.h"
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 
 #include "base/error.h"
 
 namespace mlxcel {
 namespace {
+
+constexpr size_t kLeastHead = size_t{64} << 10;  // bytes of a text that are encoded before it is refused
 
 // Drops repeated BOS at the head; true when the text spelled two by itself.
 bool collapse_bos(const Tokenizer& tokenizer, Prompt& prompt, bool added_one) {
@@ -32,18 +35,35 @@ std::string content_text(const nlohmann::json& content) {
 
 }  // namespace
 
-Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                    const TemplateInput& input) {
+void refuse_overlong(const Tokenizer& tokenizer, std::string_view text, const PromptBound& bound) {
+  if (bound.window <= 0) return;
+  const size_t most = 2 * static_cast<size_t>(bound.window);
+  // A cut changes tokens beside it only, so what is twice too long at its head is too long whole.
+  for (size_t head = std::max(kLeastHead, 4 * most); head < text.size() / 2; head *= 2) {
+    size_t cut = head;
+    while (cut > 0 && (static_cast<unsigned char>(text[cut]) & 0xC0) == 0x80) --cut;
+    if (tokenizer.encode(text.substr(0, cut), false, true).size() <= most) continue;
+    fail_param(
+        bound.param,
+        "request (more than {} tokens) exceeds the available context size ({} tokens), try increasing it",
+        most, bound.window);
+  }
+}
+
+Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TemplateInput& input,
+                    const PromptBound& bound) {
   if (chat_template == nullptr)
     fail_param("messages", "this model has no chat template: send a plain prompt instead of messages");
   Prompt prompt;
   prompt.text = chat_template->render(input);
+  refuse_overlong(tokenizer, prompt.text, bound);
   prompt.tokens = tokenizer.encode(prompt.text, false, true);
   prompt.double_bos = collapse_bos(tokenizer, prompt, false);
   return prompt;
 }
 
-Prompt prepare_raw(const Tokenizer& tokenizer, std::string_view text) {
+Prompt prepare_raw(const Tokenizer& tokenizer, std::string_view text, const PromptBound& bound) {
+  refuse_overlong(tokenizer, text, bound);
   Prompt prompt;
   prompt.text = text;
   prompt.tokens = tokenizer.encode(text, true, true);

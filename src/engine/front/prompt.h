@@ -18,10 +18,20 @@ struct Prompt {
   bool double_bos = false;  // the text itself began with two BOS; one was dropped: worth a warning
 };
 
+/// How much a prompt may hold, and the request's field that is at fault where it holds more.
+struct PromptBound {
+  int window = 0;  // tokens; 0: no bound
+  std::string param;
+};
+
+/// invalid_request for a text that is plainly over the bound: its beginning alone has more than twice as many
+/// tokens. Encoding is slow on megabytes, and most of such a text is never encoded.
+void refuse_overlong(const Tokenizer& tokenizer, std::string_view text, const PromptBound& bound);
+
 /// `chat_template` null: invalid_request "this model has no chat template".
-Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
-                    const TemplateInput& input);
-Prompt prepare_raw(const Tokenizer& tokenizer, std::string_view text);
+Prompt prepare_chat(const Tokenizer& tokenizer, const ChatTemplate* chat_template, const TemplateInput& input,
+                    const PromptBound& bound = {});
+Prompt prepare_raw(const Tokenizer& tokenizer, std::string_view text, const PromptBound& bound = {});
 
 std::vector<TokenId> chat_prompt(const Tokenizer& tokenizer, const ChatTemplate* chat_template,
                                  const TemplateInput& input);

@@ -100,7 +100,7 @@ class ChatWriter final : public ReplyWriter {
   void finish(const openai::Usage& usage, const openai::TimingFigures& totals) override {
     if (streams_) {
       if (include_usage_)
-        exchange_->write(sse_event(openai::print_chat_usage_chunk(answer_.identity, usage)));
+        exchange_->write(sse_event(openai::print_chat_usage_chunk(answer_.identity, usage, totals)));
       exchange_->write(std::string(kSseDone));
       exchange_->close_stream();
       return;
@@ -143,7 +143,8 @@ void chat(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   check_wishes(http);
   const auto engine = service.generator();
   const ChatRequest request = openai::parse_chat(http.body, service.bounds(*engine));
-  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
+  ChatPrompt prompt =
+      prepare_chat_prompt(service, *engine, request, exchange->request().key_label, engine->context());
   if (request.echo && prompt.continued.empty()) {
     fail_param("echo", "echo: only where the last message is the assistant's and is continued");
   }

@@ -22,7 +22,7 @@ struct Prepared {
   bool bos_added = false;  // the first token is not part of the text
 };
 
-Prepared prepare(const Engine& engine, const openai::Prompt& prompt) {
+Prepared prepare(const Engine& engine, const openai::Prompt& prompt, const std::string& path) {
   const Tokenizer& tokenizer = *engine.tokenizer();
   Prepared out;
   if (const auto* ids = std::get_if<std::vector<int32_t>>(&prompt)) {
@@ -31,7 +31,7 @@ Prepared prepare(const Engine& engine, const openai::Prompt& prompt) {
     return out;
   }
   out.text = std::get<std::string>(prompt);
-  auto encoded = prepare_raw(tokenizer, out.text);
+  auto encoded = prepare_raw(tokenizer, out.text, {engine.context(), path});
   out.tokens = std::move(encoded.tokens);
   out.double_bos = encoded.double_bos;
   const auto bos = tokenizer.bos();
@@ -131,7 +131,7 @@ class CompletionWriter final : public AnswerWriter {
   void finish(const openai::Usage& usage, const openai::TimingFigures& totals) override {
     if (streams()) {
       if (request_.stream.include_usage) {
-        exchange_->write(sse_event(openai::print_completion_usage_chunk(answer_.identity, usage)));
+        exchange_->write(sse_event(openai::print_completion_usage_chunk(answer_.identity, usage, totals)));
       }
       exchange_->write(std::string(kSseDone));
       exchange_->close_stream();
@@ -211,7 +211,7 @@ void completions(const Router& router, const std::shared_ptr<Exchange>& exchange
   plan.timed = request.timings_per_token && request.stream.stream;
   std::vector<Prepared> prompts;
   for (size_t p = 0; p < request.prompts.size(); ++p) {
-    prompts.push_back(prepare(*engine, request.prompts[p]));
+    prompts.push_back(prepare(*engine, request.prompts[p], request.prompt_paths[p]));
     if (request.suffix) {
       if (!can_infill(*engine->tokenizer()))
         fail_param("suffix", "suffix: this model's vocabulary has no fill-in-the-middle tokens");

@@ -108,7 +108,8 @@ void messages(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   check_wishes(exchange->request());
   const auto engine = service.generator();
   const auto request = anthropic::parse_messages(exchange->request().body, service.bounds(*engine), false);
-  ChatPrompt prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
+  ChatPrompt prompt =
+      prepare_chat_prompt(service, *engine, request, exchange->request().key_label, engine->context());
   auto writer =
       std::make_unique<MessageWriter>(exchange, service.options().model_id, request,
                                       request.ping_interval.value_or(service.options().ping_seconds));

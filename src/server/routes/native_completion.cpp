@@ -4,6 +4,7 @@
 #include <algorithm>
 
 #include "api/sse.h"
+#include "engine/front/prompt.h"
 #include "server/answer_form.h"
 #include "server/generation.h"
 #include "server/infill.h"
@@ -249,9 +250,17 @@ void complete(const Router& router, const std::shared_ptr<Exchange>& exchange, b
   for (size_t p = 0; p < request.prompts.size(); ++p) {
     Request one = row;
     if (infill) {
+      for (const auto& [text, name] :
+           {std::pair(&request.prefix, "input_prefix"), std::pair(&request.suffix, "input_suffix"),
+            std::pair(&request.infill_prompt, "prompt")})
+        refuse_overlong(tokenizer, *text, {engine->context(), name});
       one.prompt = infill_prompt(tokenizer, request, service.options().suffix_first);
       texts.push_back(tokenizer.decode(one.prompt, false));
     } else {
+      for (const auto& part : request.prompts[p]) {
+        if (const auto* text = std::get_if<std::string>(&part))
+          refuse_overlong(tokenizer, *text, {engine->context(), request.prompt_paths[p]});
+      }
       one.prompt = llama::encode_mixed(tokenizer, request.prompts[p], true, true);
       drop_second_bos(tokenizer, request.prompts[p], one.prompt);
       texts.push_back(llama::text_of(tokenizer, request.prompts[p]));

@@ -153,6 +153,7 @@ void check_request(const Service& service, const Engine& engine, const ollama::R
 
 void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, bool chat) {
   Service& service = router.service();
+  check_wishes(exchange->request());
   const auto engine = service.generator();
   const auto bounds = service.bounds(*engine);
   const auto& body = exchange->request().body;
@@ -169,11 +170,11 @@ void answer(const Router& router, const std::shared_ptr<Exchange>& exchange, boo
     prompt.format = reply_format("");
     request.reasoning_format = "none";
   } else if (!chat && (request.raw || !service.chat_template())) {
-    prompt.prompt = prepare_raw(*engine->tokenizer(), request.prompt);
+    prompt.prompt = prepare_raw(*engine->tokenizer(), request.prompt, {engine->context(), "prompt"});
     prompt.format = reply_format("");
     if (request.raw) request.reasoning_format = "none";
   } else {
-    prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label);
+    prompt = prepare_chat_prompt(service, *engine, request, exchange->request().key_label, engine->context());
   }
   if (!request.context.empty()) {
     auto tokens = request.context;

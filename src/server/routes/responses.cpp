@@ -237,18 +237,36 @@ std::vector<std::string> earlier_turns(Service& service, const ResponseRequest& 
   return {};
 }
 
+/// What `item_reference` names: an item of a response that is kept for this key.
+openai::ItemLookup kept_items(Service& service, const std::string& key) {
+  return [&service, key](const std::string& id) -> std::optional<std::string> {
+    JsonWriter name;
+    name.begin_object().field("id", id).end_object();
+    const std::string member = name.take();  // {"id":"…"}
+    const auto json = service.responses().find_text(member.substr(1, member.size() - 2), key);
+    if (!json) return std::nullopt;
+    const auto root = JsonNode::parse(*json);
+    for (const auto& item : root.find("output")->items())
+      if (item.string("id") == id) return item.dump();
+    return std::nullopt;
+  };
+}
+
 struct Prepared {
   std::vector<std::string> turns;
   ChatPrompt prompt;
 };
 
-Prepared prepare(Service& service, const Engine& engine, ResponseRequest& request, const std::string& key) {
+Prepared prepare(Service& service, const Engine& engine, ResponseRequest& request, const std::string& key,
+                 bool counting) {
   Prepared out;
   out.turns = earlier_turns(service, request, key);
   out.turns.insert(out.turns.end(), request.turns.begin(), request.turns.end());
   for (int dropped = 0;; ++dropped) {
     request.messages_json = openai::conversation_json(request.instructions, {}, out.turns);
-    out.prompt = prepare_chat_prompt(service, engine, request, key);
+    // What may be cut to fit is encoded whole, however long.
+    out.prompt = prepare_chat_prompt(service, engine, request, key,
+                                     request.truncate || counting ? 0 : engine.context());
     const bool fits =
         engine.context() <= 0 || static_cast<int>(out.prompt.prompt.tokens.size()) < engine.context();
     if (fits || !request.truncate || !openai::drop_oldest(out.turns)) {
@@ -265,8 +283,9 @@ void respond(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   Service& service = router.service();
   check_wishes(exchange->request());
   const auto engine = service.generator();
-  auto request = openai::parse_response(exchange->request().body, service.bounds(*engine), false);
-  auto prepared = prepare(service, *engine, request, exchange->request().key_label);
+  auto request = openai::parse_response(exchange->request().body, service.bounds(*engine), false,
+                                        kept_items(service, exchange->request().key_label));
+  auto prepared = prepare(service, *engine, request, exchange->request().key_label, false);
   auto writer = std::make_unique<ResponseWriter>(exchange, service, request, std::move(prepared.turns));
   ChatOptions options;
   options.timed = request.timings_per_token && request.stream;
@@ -277,8 +296,9 @@ void respond(const Router& router, const std::shared_ptr<Exchange>& exchange) {
 void count(const Router& router, const std::shared_ptr<Exchange>& exchange) {
   Service& service = router.service();
   const auto engine = service.generator();
-  auto request = openai::parse_response(exchange->request().body, service.bounds(*engine), true);
-  const auto prepared = prepare(service, *engine, request, exchange->request().key_label);
+  auto request = openai::parse_response(exchange->request().body, service.bounds(*engine), true,
+                                        kept_items(service, exchange->request().key_label));
+  const auto prepared = prepare(service, *engine, request, exchange->request().key_label, true);
   JsonWriter body;
   body.begin_object().field("object", "response.input_tokens");
   body.field("input_tokens", prepared.prompt.prompt.tokens.size()).end_object();
