@@ -53,6 +53,20 @@ const cases = {
       assert.deepEqual(seen, [["get_weather", { city: "Paris" }]], name);
     }
   },
+  async turns_that_follow() {
+    // The Responses provider sends the ids of kept items instead of the items.
+    for (const [name, model] of Object.entries(models)) {
+      const first = [{ role: "user", content: "[[tool]]" }];
+      const called = await generateText({ model, messages: first, tools, ...common });
+      const call = called.toolCalls[0];
+      const result = { role: "tool", content: [{ type: "tool-result", toolCallId: call.toolCallId, toolName: call.toolName, output: { type: "text", value: "rain" } }] };
+      const messages = [...first, ...called.response.messages, result, { role: "user", content: "[[count]]" }];
+      const answer = await generateText({ model, messages, tools, ...common });
+      assert(answer.text.endsWith(" ten"), `${name}: ${answer.text}`);
+      const last = await generateText({ model, messages: [...messages, ...answer.response.messages, { role: "user", content: "[[space]]" }], tools, ...common });
+      assert.equal(last.text, " hello", name);
+    }
+  },
   async objects() {
     const schema = jsonSchema({ type: "object", properties: { a: { type: "boolean" } }, required: ["a"], additionalProperties: false });
     for (const model of [models.chat, models.responses]) {

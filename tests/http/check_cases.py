@@ -150,8 +150,8 @@ def check_h3_leading_space(context):
 
 def check_h4_the_same_request_twice(context):
     for way in EVERY:
-        answers = [way.ask(context.wide, "[[count]]") for _ in range(3)]
-        assert answers[0] == answers[1] == answers[2] and answers[0][0] == COUNT, (way.name, answers)
+        answers = [way.ask(context.wide, "[[count]]", size) for size in (None, 1, 7, 65536, None)]
+        assert len(set(answers)) == 1 and answers[0][0] == COUNT, (way.name, answers)
     long = "word " * 200 + "[[count]]"
     for _ in range(2):
         usage = context.wide.post(CHAT.path, CHAT.request(long, False)).json()["usage"]
@@ -188,6 +188,7 @@ def check_h15_no_seed_varies(context):
     for answers in (one, many, choices):
         assert len(set(answers)) > 15, answers
     seeded = {ask({"seed": 7})[0]["message"]["content"] for _ in range(5)}
+    seeded |= {chat_joined(context.wide.post(CHAT.path, {**body, "seed": 7, "stream": True}, read_size=size).body)[0] for size in (1, 7, 65536)}
     assert len(seeded) == 1, seeded
 
 
@@ -221,12 +222,15 @@ def check_h25_usage_chunk(context):
     for way in (CHAT, COMPLETIONS):
         for options, wanted in ((None, False), ({"include_usage": False}, False), ({"include_usage": True}, True), ({}, False)):
             more = {} if options is None else {"stream_options": options}
-            events = sse_events(context.wide.post(way.path, way.request("[[count]]", True, **more)).body)[:-1]
-            with_usage = [e for e in events if e.get("usage")]
-            assert len(with_usage) == wanted, (way.name, options, with_usage)
-            if wanted:
-                assert events[-1] is with_usage[0] and events[-1]["choices"] == []
-                assert all("usage" in e and e["usage"] is None for e in events[:-1])
+            for size in (1, 7, 65536):
+                events = sse_events(context.wide.post(way.path, way.request("[[count]]", True, **more), read_size=size).body)[:-1]
+                with_usage = [e for e in events if e.get("usage")]
+                assert len(with_usage) == wanted, (way.name, options, with_usage)
+                if wanted:
+                    assert events[-1] is with_usage[0] and events[-1]["choices"] == [] and events[-1]["timings"]["predicted_n"] == 10
+                    assert all("usage" in e and e["usage"] is None for e in events[:-1])
+            whole = context.wide.post(way.path, way.request("[[count]]", False, **({"stream_options": None} if more else {}))).json()
+            assert whole["usage"]["completion_tokens"] == 10
     assert named_events(context.wide.post(RESPONSES.path, RESPONSES.request("[[count]]", True)).body)[-1]["response"]["usage"]["output_tokens"] == 10
     assert named_events(context.wide.post(MESSAGES.path, MESSAGES.request("[[count]]", True)).body)[-2]["usage"]["output_tokens"] == 10
 
@@ -260,6 +264,8 @@ def check_h32_zero_is_a_value(context):
         flat = {"prompt": "x[[flat]]", "n_predict": 6, "ignore_eos": True}
         greedy = {server.post("/completion", {**flat, "temperature": 0, "seed": i}).json()["content"] for i in range(20)}
         assert len(greedy) == 1, greedy
+        streamed = {native_joined(server.post("/completion", {**flat, "temperature": 0, "stream": True}, read_size=size).body)[0] for size in (1, 7, 65536)}
+        assert streamed == greedy, (streamed, greedy)
         used = server.post("/completion", {**flat, "temperature": 0, "top_p": 0, "presence_penalty": 0, "seed": 0, "min_p": 0, "top_k": 0}).json()["generation_settings"]
         assert used["temperature"] == 0 and used["top_p"] == 0 and used["presence_penalty"] == 0 and used["seed"] == 0, used
         assert server.post("/completion", {**flat, "n_predict": 0}).json()["tokens_predicted"] == 0

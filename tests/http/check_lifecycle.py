@@ -34,7 +34,8 @@ def check_usage_errors_exit_2(context):
                   ["-m", model, "--ssl-cert-file", "x.pem"], ["-m", model, "--allowed-origins", "nonsense"],
                   ["-m", model, "--chat-template-kwargs", "[1]"], ["-m", model, "--api-key-file", "/nonexistent"],
                   ["-m", "a/b/c/d:e"], ["-m", model, "--log-file", "/nonexistent/x.log"],
-                  ["-m", model, "--temp", "-1"], ["-m", model, "positional"]):
+                  ["-m", model, "--temp", "-1"], ["-m", model, "--dry-base", "0.5"], ["-m", model, "--adaptive-decay", "1"],
+                  ["-m", model, "-l", "5+1000"], ["-m", model, "--dry-sequence-breaker", "x" * 65], ["-m", model, "positional"]):
         found = run_server(context, *flags)
         assert found.returncode == 2, f"{flags}: exit {found.returncode}, {found.stderr[-300:]}"
         assert found.stderr.strip() and not found.stdout, f"{flags}: {found.stdout[:200]}"
@@ -55,6 +56,14 @@ def check_failed_load_exits_1(context):
         assert found.returncode == 1 and found.stderr.strip(), f"{found.returncode} {found.stderr}"
         found = run_server(context, "-m", "nobody/nothing", "--port", "0", env={"MLXCEL_CACHE_DIR": folder, "HF_HOME": folder})
         assert found.returncode == 1, f"{found.returncode} {found.stderr}"
+
+
+def check_flags_that_no_request_could_run_with(context):
+    """What the engine would refuse of every request ends start-up instead, and names the flag."""
+    found = run_server(context, "-m", context.scripted_folder(), "--port", "0", "--logit-bias", "99999999+1")
+    assert found.returncode == 1 and "--logit-bias: key 99999999" in found.stderr, found
+    found = run_server(context, "-m", "acme/absent", "--logit-bias", "5+1000")
+    assert found.returncode == 2 and "--logit-bias 5+1000: expected a bias from -100 to 100" in found.stderr, found
 
 
 def check_port_in_use_exits_1(context):

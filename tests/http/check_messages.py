@@ -108,3 +108,16 @@ def check_billing_line_is_not_rendered(context):
     billed = {**plain, "system": [{"type": "text", "text": "x-anthropic-billing-header: cch=123\nBe brief."}]}
     counts = [context.scripted.post(PATH + "/count_tokens", b).json()["input_tokens"] for b in (plain, billed)]
     assert counts[0] == counts[1], counts
+
+
+def check_effort_reaches_the_template(context):
+    template = "{% for m in messages %}{{ m['content'] }}{% endfor %}{% if reasoning_effort is defined %}{% if reasoning_effort not in ['low', 'high'] %}{{ raise_exception('no such effort') }}{% endif %}{{ reasoning_effort }}{% endif %}"
+    with context.start("--chat-template", template) as server:
+        count = lambda **more: server.post(PATH + "/count_tokens", {"model": "m", "messages": [{"role": "user", "content": "ab"}], **more})  # noqa: E731
+        plain = count().json()["input_tokens"]
+        assert count(output_config={"effort": "high"}).json()["input_tokens"] == plain + 4
+        assert count(output_config={"effort": "high"}, chat_template_kwargs={"reasoning_effort": "low"}).json()["input_tokens"] == plain + 3
+        refused = count(output_config={"effort": "max"})
+        assert refused.status == 400 and refused.json()["error"]["message"] == "no such effort", refused.body
+        for wrong in ({"output_config": {"effort": 1}}, {"output_config": "high"}, {"context_management": "x"}):
+            assert count(**wrong).status == 400, wrong

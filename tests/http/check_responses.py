@@ -96,3 +96,46 @@ def check_truncation_drops_the_oldest_turns(context):
     assert context.scripted.post(PATH, body).status == 400
     found = context.scripted.post(PATH, {**body, "truncation": "auto"}).json()
     assert found["output_text"] == " hello" and found["warnings"][0]["type"] == "truncated", found
+
+
+def check_references_to_items_that_were_kept(context):
+    """What newer clients send back: the ids of items instead of the items."""
+    server = context.wide
+    first = ask(context, "[[tools]]", tools=FLAT_TOOLS).json()
+    calls = [i for i in first["output"] if i["type"] == "function_call"]
+    references = [{"type": "item_reference", "id": item["id"]} for item in first["output"]]
+    results = [{"type": "function_call_output", "call_id": c["call_id"], "output": "rain"} for c in calls]
+    turn = [{"role": "user", "content": "a"}, *references, *results, {"role": "user", "content": "[[count]]"}]
+    whole = [{"role": "user", "content": "a"}, *first["output"], *results, {"role": "user", "content": "[[count]]"}]
+    for size in (None, 1, 7, 65536):
+        counts = []
+        for items in (turn, whole):
+            found = ask(context, items, size or 65536, tools=FLAT_TOOLS, stream=size is not None)
+            assert found.status == 200, found.body[:300]
+            done = found.json() if size is None else named_events(found.body)[-1]["response"]
+            assert done["output_text"].endswith(" ten"), done
+            counts.append(done["usage"]["input_tokens"])
+        assert counts[0] == counts[1], counts
+    thought = ask(context, "[[think]]").json()
+    assert [i["type"] for i in thought["output"]] == ["reasoning", "message"]
+    more = [{"role": "user", "content": "a"}, *({"type": "item_reference", "id": i["id"]} for i in thought["output"]), {"role": "user", "content": "[[space]]"}]
+    assert ask(context, more).json()["output_text"] == " hello"
+    forgotten = ask(context, "[[space]]", store=False).json()["output"][0]["id"]
+    for wrong in (forgotten, "msg_unknown", '","x":"', ""):
+        found = ask(context, [{"type": "item_reference", "id": wrong}, {"role": "user", "content": "x"}])
+        assert found.status == 404 and found.json()["error"]["param"] == "input[0]", found.body
+    assert ask(context, [{"type": "item_reference"}, {"role": "user", "content": "x"}]).status == 400
+    server.request("DELETE", f"{PATH}/{first['id']}")
+    assert ask(context, turn, tools=FLAT_TOOLS).status == 404
+
+
+def check_what_may_be_included(context):
+    for names, status in ((["reasoning.encrypted_content", "message.output_text.logprobs"], 200), (["web_search_call.action.sources"], 200), ([], 200),
+                          (["everything"], 400), ([1], 400), ("message.output_text.logprobs", 400)):
+        found = ask(context, "[[space]]", include=names)
+        assert found.status == status, (names, found.body[:200])
+        assert status == 200 or found.json()["error"]["param"].startswith("include"), found.body
+    scored = ask(context, "[[space]]", include=["message.output_text.logprobs"]).json()["output"][0]["content"][0]["logprobs"]
+    assert len(scored) == 1 and scored[0]["token"] == " hello", scored
+    for field in ("stream_options", "prediction", "prompt"):
+        assert ask(context, "[[space]]", **{field: "yes"}).status == 400

@@ -173,8 +173,8 @@ def check_h6_sixteen_clients_on_the_scripted_model(context):
 
     def ask(i):
         prompt = prompts[i % len(prompts)]
-        if i % 3 == 0:
-            return prompt, joined_chat(server.chat(prompt, stream=True).events())
+        if i % 4:
+            return prompt, joined_chat(server.post(CHAT, user(prompt, stream=True), read_size=(1, 7, 65536)[i % 4 - 1]).events())
         return prompt, server.chat(prompt).json()["choices"][0]["message"]["content"]
 
     with concurrent.futures.ThreadPoolExecutor(16) as pool:

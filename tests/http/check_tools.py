@@ -140,6 +140,32 @@ def check_a_budget_of_thinking_tokens_ends_the_thought(context):
     assert choice["message"]["reasoning_content"] == "on and", choice
 
 
+def check_an_ended_thought_leaves_form_and_figures_alone(context):
+    """The rest of an answer whose thought was cut obeys its schema, and is counted as if there had been no cut."""
+    text = "<think>" + " ".join(f"thought number {i} goes on" for i in range(60)) + "</think>The answer."
+    template = "{# <think> #}{% for m in messages %}{{ m['content'] }}{% endfor %}<think>"
+    with own_model(context, "budget", template, text) as server:
+        blanks = {str(t): -100 for c in "\t\n\r " for t in server.post("/tokenize", {"content": c}).json()["tokens"]}
+        body = {"messages": [{"role": "user", "content": "word " * 20 + "[[go]]"}], "temperature": 0, "max_tokens": 200, "thinking_token_budget": 80, "logit_bias": blanks,
+                "response_format": {"type": "json_schema", "json_schema": {"schema": {"enum": ["red", "green"]}}}}
+        count = server.post(CHAT + "/input_tokens", body).json()["input_tokens"]
+        for size in (None, 1, 7, 65536, None):
+            found = server.post(CHAT, {**body, "stream": size is not None, **({"stream_options": {"include_usage": True}} if size else {})}, read_size=size or 65536)
+            assert found.status == 200, found.body
+            if size is None:
+                whole = found.json()
+                said, usage, timings = whole["choices"][0]["message"]["content"], whole["usage"], whole["timings"]
+                assert whole["choices"][0]["finish_reason"] == "stop", whole
+            else:
+                events = found.events()
+                said, usage, timings = joined_chat(events), events[-2]["usage"], events[-3]["timings"]
+            assert json.loads(said) in ("red", "green"), said
+            cached = usage["prompt_tokens_details"]["cached_tokens"]
+            assert usage["prompt_tokens"] == count and cached <= count - 1, usage
+            assert timings["cache_n"] == cached and timings["prompt_n"] == count - cached, timings
+            assert usage["completion_tokens_details"]["reasoning_tokens"] == 80, usage
+
+
 def own_model(context, name, template, text, pieces=5):
     """A model with this chat template that answers `text` to [[go]], cut into tokens of `pieces` bytes, made distinct."""
     raw = text.encode()
