@@ -9,6 +9,7 @@
 #include "base/channel.h"
 #include "engine/engine.h"
 #include "models/synthetic.h"
+#include "soak.h"
 
 namespace mlxcel {
 namespace {
@@ -102,6 +103,28 @@ TEST_P(MtpEngine, DraftsChangeNothing) {
   EXPECT_EQ(stats.pages_free, stats.pages_total);
 }
 
+/// A storm of requests over a model that drafts for itself, as `change` says.
+void soak_own_drafts(const std::string& name, const std::function<std::unique_ptr<Model>()>& build,
+                     const std::function<void(EngineOptions&)>& change) {
+  const soak::Subject subject{.name = name,
+                              .make =
+                                  [&](EngineOptions options, bool own_draft) {
+                                    options.warmup = false;
+                                    if (own_draft) change(options);
+                                    return Engine::with_model(build, nullptr, nullptr, Checkpoint{}, options);
+                                  },
+                              .kinds = [](Engine& cold, const soak::Alone& alone,
+                                          int window) { return soak::branching(cold, alone, window, false); },
+                              .only_own_drafts = true,
+                              .own_is_right = false};
+  soak::run(subject, "fp16", soak::asked_for(100) / soak::kSettings);
+}
+
+TEST_P(MtpEngine, ManyRequests) {
+  soak_own_drafts(
+      GetParam(), [] { return build(GetParam()); }, [](EngineOptions& o) { o.internal_mtp = true; });
+}
+
 INSTANTIATE_TEST_SUITE_P(All, MtpEngine,
                          ::testing::Values("bailing_moe", "deepseek_v3", "glm4_moe", "longcat_flash",
                                            "mimo_v2_flash", "nemotron_h", "qwen3_5", "qwen3_next", "step3p5"),
@@ -189,6 +212,86 @@ TEST_P(BlockDrafts, ChangeNothing) {
   EXPECT_THROW((void)Engine::with_model(target_of_block_drafters, nullptr, nullptr, Checkpoint{}, many),
                Error);
 }
+
+TEST_P(BlockDrafts, ManyRequests) {
+  std::ifstream file(std::string(MLXCEL_SOURCE_DIR "/tests/golden/dflash/") + GetParam() + ".json");
+  const Json json = Json::parse(file);
+  soak_own_drafts(GetParam(), target_of_block_drafters, [&](EngineOptions& options) {
+    Checkpoint drafter;
+    drafter.path = GetParam();
+    drafter.config = Config::parse(json.at("config").dump(), GetParam());
+    drafter.source = source_of(json.at("tensors"));
+    options.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter));
+  });
+}
+
+/// Gemma 4 beside its assistant, which reads the target's own keys and values.
+class Assistants : public ::testing::TestWithParam<const char*> {
+ protected:
+  Assistants() {
+    std::ifstream file(std::string(MLXCEL_SOURCE_DIR "/tests/golden/assistant/") + GetParam() + ".json");
+    json_ = Json::parse(file);
+  }
+  std::function<std::unique_ptr<Model>()> target() const {
+    return [this] {
+      return build_model(Config::parse(json_.at("target").dump(), "target"),
+                         source_of(json_.at("target_tensors")));
+    };
+  }
+  void assist(EngineOptions& options) const {
+    Checkpoint drafter;
+    drafter.path = "assistant";
+    drafter.config = Config::parse(json_.at("config").dump(), "assistant");
+    drafter.source = source_of(json_.at("tensors"));
+    options.side_drafter = std::make_shared<const Checkpoint>(std::move(drafter));
+  }
+  Json json_;
+};
+
+TEST_P(Assistants, ChangeNothing) {
+  for (const char* kv : {"fp16", "int8", "turbo4-asym"}) {
+    SCOPED_TRACE(kv);
+    const auto make = [&](bool drafts) {
+      EngineOptions options;
+      if (drafts) assist(options);
+      options.kv_cache_mode = kv;
+      options.kv_boundary_values = 0;
+      options.kv_skip_last_layer = false;  // there are four
+      options.draft_adaptive = false;
+      options.parallel = 4;
+      options.context = 128;
+      options.prefill_chunk = 20;
+      options.step_token_budget = 60;
+      return Engine::with_model(target(), nullptr, nullptr, Checkpoint{}, options);
+    };
+    auto plain = make(false), with = make(true);
+    EXPECT_EQ(with->draft_kind(), "mtp");
+    EXPECT_NE(with->speculation_label().find("mtp by assistant, up to 4 tokens, verify exact"),
+              std::string::npos)
+        << with->speculation_label();
+    std::vector<std::shared_ptr<Channel<Event>>> running;
+    for (int i = 0; i < 4; ++i) running.push_back(start(*with, request(96, i)));
+    for (int i = 0; i < 4; ++i) {
+      const Answer want = wait(*start(*plain, request(96, i))), got = wait(*running[static_cast<size_t>(i)]);
+      EXPECT_EQ(got.error, "");
+      EXPECT_EQ(want.tokens, got.tokens) << i;
+      EXPECT_GT(got.timings.drafted, 10) << i;
+    }
+    // From the prompt cache: the state of the last token is all that is asked for.
+    const Answer again = wait(*start(*with, request(96, 3)));
+    EXPECT_GT(again.timings.cached_tokens, 0);
+    EXPECT_GT(again.timings.drafted, 0);
+    EXPECT_EQ(again.tokens, wait(*start(*plain, request(96, 3))).tokens);
+    EXPECT_EQ(with->stats().pages_free, with->stats().pages_total);
+  }
+}
+
+TEST_P(Assistants, ManyRequests) {
+  soak_own_drafts(GetParam(), target(), [this](EngineOptions& options) { assist(options); });
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Assistants, ::testing::Values("plain", "shared"),
+                         [](const auto& given) { return std::string(given.param); });
 
 INSTANTIATE_TEST_SUITE_P(All, BlockDrafts, ::testing::Values("qwen3", "muse", "laguna", "dspark"),
                          [](const auto& given) { return std::string(given.param); });

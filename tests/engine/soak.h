@@ -1,8 +1,11 @@
-// A randomised soak: shared prefixes, turns that go on, random arrival, cancellation, choices, priorities, a
-// cache too small for all of it, drafts. Every answer is that of the same request alone and cold, bit for
-// bit, and nothing is left behind: no page, no slot, no memory.
+// A randomised soak: shared prefixes, turns that go on, random arrival, choices, priorities, a cache too
+// small for all of it, drafts, adapters that come and go, full windows, slots to files and back, prompts on
+// disk across a restart; rows that are cancelled, late, or whose step fails or finds no memory. Every answer
+// is that of the same request alone and cold, bit for bit, and nothing is left behind: no page, no slot, no
+// memory.
 #pragma once
 
+#include <filesystem>
 #include <functional>
 #include <memory>
 #include <optional>
@@ -16,21 +19,25 @@ namespace mlxcel::soak {
 
 struct Answer {
   std::vector<Draw> draws;
+  std::vector<Draw> scored;  // of the prompt
   std::optional<Finished> finished;
   std::string error;
 };
+
+/// What becomes of a request on its way.
+enum class Fate { whole, cancelled, late, struck };
 
 struct Running {
   size_t kind = 0;
   std::shared_ptr<Channel<Event>> events = std::make_shared<Channel<Event>>();
   Handle handle;
-  bool cancelled = false;
+  Fate fate = Fate::whole;
   Answer wait();
 };
 Running start(Engine& engine, Request request, size_t kind = 0);
 
-/// Tokens and the bits of their log-probabilities; a request that was cancelled may have fewer.
-void expect_same(const Answer& want, const Answer& found, const std::string& what, bool cancelled);
+/// Tokens and the bits of their log-probabilities; an answer that was cut short may have fewer.
+void expect_same(const Answer& want, const Answer& found, const std::string& what, bool cut);
 
 using Alone = std::function<Answer(Request)>;
 /// The model whose engines are soaked.
@@ -42,14 +49,19 @@ struct Subject {
   std::function<std::vector<Request>(Engine& cold, const Alone& alone, int window)> kinds;
   int window = 192;
   bool repeats_itself = false;  // so that something is certainly looked up
+  /// Where its loaded adapters 0, 1, ... lie, so that they can be loaded again under other ids.
+  std::vector<std::filesystem::path> adapters = {};
+  bool only_own_drafts = false;  // the other settings are soaked elsewhere
+  bool own_is_right = true;      // what greedy rows draft for themselves is what they draw
 };
 
-/// Prompts that branch off three stems, some going on with an earlier answer; every third is sampled.
-/// `adapters`: ids 0 and 1 are loaded.
+/// Prompts that branch off three stems, some going on with an earlier answer; every third is sampled, one
+/// wants its prompt's log-probabilities, two outgrow the window. `adapters`: ids 0 and 1 are loaded.
 std::vector<Request> branching(Engine& cold, const Alone& alone, int window, bool adapters);
 
-/// So many requests in each of four settings (cache, lookup, drafts of its own), keys and values in mode
-/// `kv`.
+/// How many settings run() goes through: cache, lookup, both, drafts of its own, a disk.
+inline constexpr int kSettings = 5;
+/// So many requests in each setting, keys and values in mode `kv`.
 void run(const Subject& subject, const std::string& kv, int requests);
 
 /// MLXCEL_SOAK, requests for each model and mode in the long form; else `otherwise`.

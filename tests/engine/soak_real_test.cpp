@@ -53,7 +53,7 @@ TEST_P(SmolLm2Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) {
                                     return Engine::load(options);
                                   },
                               .kinds = chats};
-  soak::run(subject, GetParam(), soak::asked_for(24) / 4);
+  soak::run(subject, GetParam(), soak::asked_for(30) / soak::kSettings);
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, SmolLm2Soak, ::testing::Values("fp16", "turbo4"),

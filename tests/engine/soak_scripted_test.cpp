@@ -51,7 +51,7 @@ TEST(ScriptedSoak, FormsAndDrawsAreThoseOfTheRequestAlone) {
                                   },
                               .kinds = scripted_kinds,
                               .repeats_itself = true};
-  soak::run(subject, "fp16", soak::asked_for(80) / 4);
+  soak::run(subject, "fp16", soak::asked_for(100) / soak::kSettings);
   std::filesystem::remove_all(folder);
 }
 

@@ -41,32 +41,41 @@ class Soak : public ::testing::TestWithParam<std::string> {
     };
     if (own_draft) options.make_drafter = build;
     auto engine = Engine::with_model(build, nullptr, nullptr, Checkpoint{}, options);
+    for (const auto& path : adapters()) engine->load_adapter({path, 0.0f});
+    return engine;
+  }
+  /// Adapters of the model: of all its matrices, and of every other one.
+  std::vector<std::filesystem::path> adapters() const {
+    const NamedArch& entry = arch(GetParam());
     if (folders.empty()) {
-      const auto matrices = archtest::adaptable(entry, *build());
+      const auto model = build_model(archtest::tiny_config(entry), archtest::tiny_source(entry));
+      const auto matrices = archtest::adaptable(entry, *model);
       std::vector<TensorShape> half;
       for (size_t i = 0; i < matrices.size(); i += 2) half.push_back(matrices[i]);
       folders.push_back(std::make_unique<archtest::PeftFolder>(matrices, 1));
       folders.push_back(std::make_unique<archtest::PeftFolder>(half, 2));
     }
-    for (const auto& folder : folders) engine->load_adapter({folder->path(), 0.0f});
-    return engine;
+    std::vector<std::filesystem::path> paths;
+    for (const auto& folder : folders) paths.push_back(folder->path());
+    return paths;
   }
   soak::Subject subject() const {
     return {.name = GetParam(),
             .make = [this](EngineOptions options, bool own) { return make(std::move(options), own); },
             .kinds = [](Engine& cold, const soak::Alone& alone,
                         int window) { return soak::branching(cold, alone, window, true); },
-            .repeats_itself = GetParam() == "llama"};
+            .repeats_itself = GetParam() == "llama",
+            .adapters = adapters()};
   }
 };
 
-TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) { soak::run(subject(), "fp16", 24); }
+TEST_P(Soak, EveryAnswerIsThatOfTheRequestAloneAndCold) { soak::run(subject(), "fp16", 20); }
 
 /// One family of each kind of state.
 class Kinds : public Soak {};
 
-// MLXCEL_SOAK=500: the long form, so many requests over the four settings.
-TEST_P(Kinds, ManyRequests) { soak::run(subject(), "fp16", soak::asked_for(80) / 4); }
+// MLXCEL_SOAK=500: the long form, so many requests over the settings.
+TEST_P(Kinds, ManyRequests) { soak::run(subject(), "fp16", soak::asked_for(100) / soak::kSettings); }
 
 // H31: a mode is applied, with its counts said, or refused before the first request.
 TEST_P(Kinds, KvModesToo) {
@@ -87,7 +96,7 @@ TEST_P(Kinds, KvModesToo) {
       EXPECT_EQ(error.param(), "kv-cache-mode");
     }
     const int requests = soak::asked_for(mode.ends_with("asym") ? 16 : 32);
-    if (!refused) soak::run(subject(), mode, requests / 4);
+    if (!refused) soak::run(subject(), mode, std::max(requests / soak::kSettings, 4));
     if (HasFatalFailure()) return;
   }
 }
@@ -187,6 +196,41 @@ TEST_P(Kinds, H30DraftsOverEveryKindOfState) {
     // The last draft may go on behind the answer's end.
     EXPECT_LE(t.drafted - t.accepted, 4) << GetParam() << ", prompt " << i;
   }
+}
+
+// H4: the same request twice: the same answer, of at least one evaluated token, whatever the prompt's length
+// is beside pages, windows and chunks; and once more with one token behind it.
+TEST_P(Kinds, H4TheSameRequestTwice) {
+  EngineOptions options;
+  options.prefill_chunk = 24;
+  const auto engine = make(options);
+  options.prompt_cache = false;
+  const auto cold = make(options);
+  std::mt19937 rng(4);
+  const auto vocab = static_cast<unsigned>(engine->info().vocab_size);
+  int reused = 0;
+  for (const int length : {1, 2, 31, 32, 33, 63, 64, 65, 96, 97, 130}) {
+    SCOPED_TRACE(length);
+    Request request;
+    for (int i = 0; i < length; ++i) request.prompt.push_back(static_cast<TokenId>(rng() % vocab));
+    request.max_tokens = 5;
+    request.ignore_eos = true;
+    request.sampling.logprobs = 0;
+    for (const bool longer : {false, true}) {
+      if (longer) request.prompt.push_back(1);
+      const soak::Answer want = soak::start(*cold, request).wait();
+      for (int again = 0; again < 2; ++again) {
+        const soak::Answer found = soak::start(*engine, request).wait();
+        soak::expect_same(want, found, GetParam(), false);
+        if (HasFatalFailure()) return;
+        EXPECT_EQ(found.draws.size(), 5u);
+        const Timings& t = found.finished->timings;
+        EXPECT_LT(t.cached_tokens, t.prompt_tokens);
+        reused += t.cached_tokens;
+      }
+    }
+  }
+  EXPECT_GT(reused, 600);
 }
 
 // A slot's file takes its tokens to another engine over the same model; damaged, cut or another setting's it
