@@ -215,12 +215,15 @@ TEST_F(PrefixTest, DraftsChangeNothing) {
   }
 }
 
-TEST(Speculation, LooksUpTheLatestPlace) {
+TEST(Speculation, LooksUpTheLatestPlaceThatEndsMostLikeTheText) {
   const std::vector<TokenId> text = {1, 2, 3, 4, 9, 1, 2, 3, 5, 6, 1, 2, 3};
   EXPECT_EQ(looked_up(text, 2), (std::vector<TokenId>{5, 6}));
   EXPECT_EQ(looked_up(text, 9), (std::vector<TokenId>{5, 6, 1, 2, 3, 5, 6, 1, 2}));
   EXPECT_EQ(looked_up(std::vector<TokenId>{7, 1, 2, 8, 1, 2}, 3),
             (std::vector<TokenId>{8, 1, 2}));  // two tokens will do
+  // What stood before decides between places that end alike.
+  EXPECT_EQ(looked_up(std::vector<TokenId>{6, 1, 2, 3, 7, 5, 1, 2, 3, 8, 6, 1, 2, 3}, 1),
+            std::vector<TokenId>{7});
   EXPECT_TRUE(looked_up(std::vector<TokenId>{1, 2, 3, 4}, 3).empty());
   EXPECT_TRUE(looked_up(text, 0).empty());
   EXPECT_EQ(looked_up(std::vector<TokenId>{4, 4, 4, 4}, 3), (std::vector<TokenId>{4, 4, 4}));

@@ -296,6 +296,25 @@ TEST(DraftWidthTest, LookedUpDraftsGrowWithTrustAndRestAfterMisses) {
   EXPECT_EQ(gated.next_looked_up(true, 7), 7);
 }
 
+TEST(DraftWidthTest, ACopiedTextIsDraftedFurtherAndFurther) {
+  DraftWidth width;
+  for (const int expected : {2, 7, 15, 31, 31}) {
+    EXPECT_EQ(width.next_looked_up(false, 64), expected);
+    width.observe_looked_up(expected, expected, false);
+  }
+  EXPECT_EQ(width.next_looked_up(false, 10), 10);
+  width.observe_looked_up(10, 5, false);
+  EXPECT_EQ(width.next_looked_up(false, 64), 7) << "partly right: a long one, no longer";
+  width.observe_looked_up(7, 0, false);
+  EXPECT_EQ(width.next_looked_up(false, 64), 2);
+
+  DraftWidth gated;
+  for (const int expected : {7, 7, 15, 31}) {
+    EXPECT_EQ(gated.next_looked_up(true, 64), expected);
+    gated.observe_looked_up(expected, expected, true);
+  }
+}
+
 TEST_F(SpeculationTest, BothPoliciesOfPromptLookupChangeNothing) {
   for (const bool gated : {false, true}) {
     EngineOptions options;

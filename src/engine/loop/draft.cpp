@@ -59,6 +59,8 @@ void Loop::make_drafter(const Checkpoint& checkpoint) {
          "speculation: {} tokens in one block differ from single steps by {:.3g} in log-probability: this "
          "model cannot verify drafts here",
          block, check.largest);
+  // Where blocks are exact their length is free: a copied text is drafted far ahead.
+  if (options_.prompt_lookup && check.verdict == VerifyCheck::Verdict::exact) own_most_ = DraftWidth::kCopied;
   speculation_label_ =
       fmt::format("{}, up to {} tokens, verify {}", name, most_drafted(), to_string(check.verdict));
   const DraftPolicy::Key key{

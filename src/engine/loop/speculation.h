@@ -11,21 +11,23 @@
 
 namespace mlxcel {
 
-/// The `most` tokens that followed the latest earlier place where `text` ends alike (three tokens, else two).
-/// Where the text ends before, what is drafted goes on as the text: a pattern that repeats repeats again.
+/// The `most` tokens that followed the earlier place that ends most like `text` does (two tokens at least; of
+/// places alike the latest). Where the text ends before, what is drafted goes on as the text: a pattern that
+/// repeats repeats again.
 inline std::vector<TokenId> looked_up(std::span<const TokenId> text, int most) {
-  for (size_t n : {size_t{3}, size_t{2}}) {
-    if (most <= 0 || text.size() <= n) continue;
-    const auto end = text.last(n);
-    for (size_t at = text.size() - n; at-- > 0;) {
-      if (!std::equal(end.begin(), end.end(), text.begin() + static_cast<std::ptrdiff_t>(at))) continue;
-      std::vector<TokenId> draft;
-      for (size_t from = at + n; draft.size() < static_cast<size_t>(most); ++from)
-        draft.push_back(from < text.size() ? text[from] : draft[from - text.size()]);
-      return draft;
-    }
+  constexpr size_t kLeast = 2, kEnough = 32;  // tokens in common; few of them name many places
+  if (most <= 0 || text.size() <= kLeast) return {};
+  size_t best = 0, from = 0;
+  for (size_t end = text.size() - 1; end >= kLeast && best < kEnough; --end) {
+    size_t alike = 0;
+    while (alike < kEnough && alike < end && text[end - 1 - alike] == text[text.size() - 1 - alike]) ++alike;
+    if (alike > best) best = alike, from = end;
   }
-  return {};
+  std::vector<TokenId> draft;
+  if (best < kLeast) return draft;
+  for (; draft.size() < static_cast<size_t>(most); ++from)
+    draft.push_back(from < text.size() ? text[from] : draft[from - text.size()]);
+  return draft;
 }
 
 /// What a step costs by its tokens, from measured small steps: fixed + each * tokens.
@@ -66,6 +68,7 @@ class DraftWidth {
   static constexpr int kDrafted = 16;   // of one by a model
   static constexpr int kLooked = 7;     // of one that is looked up
   static constexpr int kShort = 2;      // of one that is looked up while nothing is known
+  static constexpr int kCopied = 31;    // of one that is looked up while the text is copied on and on
   static constexpr int kMisses = 4;     // of them in a row, behind which there is a pause
   static constexpr int kPause = 8;      // tokens
   static constexpr int kPredicted = 4;  // of one by the checkpoint's own block
@@ -97,18 +100,23 @@ class DraftWidth {
   }
   double rate() const { return rate_; }
 
-  /// Prompt lookup's: short drafts until one was right throughout, then long ones; behind one that was wrong
-  /// from its first token none for a while. `gated`: no short ones.
+  /// Prompt lookup's: short drafts until one was right throughout, then long ones, and twice as long behind
+  /// every long one that was; behind one that was wrong from its first token none for a while. `gated`: no
+  /// short ones.
   int next_looked_up(bool gated, int most) {
     if (idle_ > 0) {
       --idle_;
       return 0;
     }
-    return trusted_ || gated ? most : std::min(most, kShort);
+    const int grade = trust_ > 0 ? ((kLooked + 1) << (trust_ - 1)) - 1 : gated ? kLooked : kShort;
+    return std::min({most, grade, kCopied});
   }
   void observe_looked_up(int drafted, int accepted, bool gated) {
     observe(drafted, accepted);
-    trusted_ = accepted == drafted || (trusted_ && accepted >= kShort);
+    if (accepted == drafted)
+      trust_ = std::min(trust_ + 1, kMostTrust);
+    else
+      trust_ = trust_ > 0 && accepted >= kShort ? 1 : 0;
     if (accepted == 0 && (gated || ++missed_ >= kMisses)) idle_ = kPause, missed_ = 0;
     if (accepted > 0) missed_ = 0;
   }
@@ -116,7 +124,8 @@ class DraftWidth {
  private:
   double rate_ = 0.7;  // chance that a drafted token is the one drawn
   int idle_ = 0, missed_ = 0;
-  bool trusted_ = false;  // the last draft that was looked up was right
+  static constexpr int kMostTrust = 3;  // which is kCopied
+  int trust_ = 0;                       // drafts looked up in a row that were right throughout
 };
 
 }  // namespace mlxcel
