@@ -66,8 +66,10 @@ for runner in tests/*/run.py; do
 done
 run release "soak=python3 tests/soak/run.py --build build/release --minutes 0.5"
 
-# The rooms that handle files, memory and text from outside; --all sanitizes every program.
+# The rooms that handle files, memory and text from outside; --all sanitizes every program, and the server at work.
 sanitized=(base tensor checkpoint text state sample nn)
+# The programs in which threads meet; the others compute as one, over the pool that test_kernels covers.
+threaded=(base kernels engine engine_real engine_soak hub server api app http)
 sanitizer_environment=(ASAN_OPTIONS=detect_stack_use_after_return=1 UBSAN_OPTIONS=print_stacktrace=1
   LSAN_OPTIONS=suppressions=$root/tests/suppressions/lsan.txt)
 
@@ -81,14 +83,17 @@ if [ $quick -eq 0 ]; then
   fi
   step "running ${#programs[@]} programs under the address sanitizer"
   export "${sanitizer_environment[@]}"
+  if [ $all -eq 1 ]; then programs+=("served=python3 tests/http/run.py --build build/asan"); fi
   run asan "${programs[@]}"
 fi
 
 if [ $all -eq 1 ]; then
   step "building with the thread sanitizer (cold: about 9 minutes on two cores)"
-  scripts/build.sh tsan
-  mapfile -t programs < <(gtest_programs tsan)
-  step "running them under the thread sanitizer"
+  scripts/build.sh tsan "${threaded[@]/#/test_}" mlxcel-server make_scripted_model
+  programs=()
+  for name in "${threaded[@]}"; do programs+=("$name=build/tsan/tests/test_$name"); done
+  programs+=("served=python3 tests/http/run.py --build build/tsan")
+  step "running ${#programs[@]} programs under the thread sanitizer"
   TSAN_OPTIONS="suppressions=$root/tests/suppressions/tsan.txt halt_on_error=0" run tsan "${programs[@]}"
   tests/clients/make_venv.sh >&2 || step "the official clients could not be installed; their cases will skip"
   run all "clients=python3 tests/clients/run.py --build build/release" \

@@ -217,6 +217,8 @@ class Server:
         if self.alive():
             self.process.kill()
         self.process.wait()
+        report = re.search(r"^.*(?:Sanitizer|runtime error): .*", self.errors(), re.M)
+        assert report is None, f"{report[0]}\n{self.errors()[report.start():][:4000]}"
 
 
 def readable(sock, seconds):
