@@ -1,6 +1,7 @@
 // Configs that lie, for every architecture: each number of its tiny config in turn as zero, less than zero,
-// as large as an integer goes, and as another type. Each is an error that names what is wrong, or a model;
-// never another exception, a crash or an allocation of what the number says.
+// as large as an integer goes, and as another type; each list and word as another kind or length. Each is an
+// error that names what is wrong, or a model; never another exception, a crash or an allocation of what the
+// number says.
 #include <fmt/format.h>
 #include <gtest/gtest.h>
 
@@ -63,12 +64,13 @@ bool may_predict_further(const std::string& family) {
 TEST_P(HostileTest, a_layer_more_or_fewer_is_an_error) {
   const NamedArch& entry = arch_table()[GetParam()];
   const Json honest = Json::parse(entry.arch.tiny);
-  for (const char* key : {"num_hidden_layers", "n_layer", "n_layers", "num_layers", "num_transformer_layers"})
+  static const std::set<std::string> keys = {"num_hidden_layers", "n_layer", "n_layers", "num_layers",
+                                             "num_transformer_layers"};
+  for (const auto& path : numbers_of(honest))
     for (const int more : {-1, 1}) {
+      if (!keys.contains(path.back()) || (more < 0 && may_predict_further(entry.family))) continue;
       Json config = honest;
-      Json& inner = config.contains("text_config") ? config["text_config"] : config;
-      if (!inner.contains(key) || (more < 0 && may_predict_further(entry.family))) continue;
-      inner[key] = inner[key].get<int>() + more;
+      config[path] = honest[path].get<int>() + more;
       try {
         (void)build_model(Config::parse(config.dump(), "config.json"), tiny_source(entry));
         ADD_FAILURE() << entry.family << ": " << more << " layers more were taken";
@@ -77,6 +79,53 @@ TEST_P(HostileTest, a_layer_more_or_fewer_is_an_error) {
             << entry.family << ": " << error.what();
       }
     }
+}
+
+/// Every list, and every word and switch that stands in none.
+std::vector<Json::json_pointer> others_of(const Json& config,
+                                          const Json::json_pointer& at = Json::json_pointer()) {
+  std::vector<Json::json_pointer> found;
+  for (const auto& [key, value] : config.items()) {
+    const auto path = at / key;
+    if (value.is_object()) {
+      for (auto& inner : others_of(value, path)) found.push_back(std::move(inner));
+    } else if (value.is_array() || value.is_string() || value.is_boolean()) {
+      found.push_back(path);
+    }
+  }
+  return found;
+}
+
+TEST_P(HostileTest, a_list_or_a_word_of_another_kind_is_an_error_or_a_model) {
+  const NamedArch& entry = arch_table()[GetParam()];
+  const Json honest = Json::parse(entry.arch.tiny);
+  const auto source = tiny_source(entry);
+  for (const auto& path : others_of(honest)) {
+    std::vector<Json> lies = {
+        Json(nullptr),  Json("no such word"), Json(7),          Json(true),
+        Json::object(), Json::array(),        Json::array({7}), Json::array({"no such word"})};
+    const Json& right = honest[path];
+    if (right.is_array() && !right.empty()) {
+      Json shorter = right, longer = right;
+      shorter.erase(shorter.size() - 1);
+      longer.push_back(right.front());
+      lies.push_back(shorter);
+      lies.push_back(longer);
+    }
+    for (const Json& lie : lies) {
+      Json config = honest;
+      config[path] = lie;
+      const std::string what = fmt::format("{} {} = {}", entry.family, path.to_string(), lie.dump());
+      try {
+        (void)build_model(Config::parse(config.dump(), "config.json"), source);
+      } catch (const Error& error) {
+        EXPECT_NE(error.kind(), ErrorKind::internal) << what << ": " << error.what();
+        EXPECT_FALSE(std::string(error.what()).empty()) << what;
+      } catch (const std::exception& error) {
+        ADD_FAILURE() << what << ": " << error.what();
+      }
+    }
+  }
 }
 
 TEST_P(HostileTest, a_weight_that_is_no_number_is_an_error) {
