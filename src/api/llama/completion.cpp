@@ -236,8 +236,8 @@ CompletionRequest parse_completion(std::string_view text, const openai::Bounds& 
   }
   if (const size_t rows = out.prompts.size() * static_cast<size_t>(out.n);
       rows > static_cast<size_t>(bounds.max_choices)) {
-    fail_param("prompt", "prompt: {} prompts times n = {} is more than can run, {}", out.prompts.size(), out.n,
-               bounds.max_choices);
+    fail_param("prompt", "prompt: {} prompts times n = {} is more than can run, {}", out.prompts.size(),
+               out.n, bounds.max_choices);
   }
   for (const char* key : {"logprobs", "n_probs"}) {
     if (const auto n = body.integer(key, 0, bounds.vocab_size)) out.n_probs = static_cast<int>(*n);
