@@ -98,7 +98,8 @@ _mlxcel() {
   if [ "$word" = = ]; then word=
   elif [ "$before" = = ]; then before=${COMP_WORDS[COMP_CWORD-2]}
   elif [ "$word" = : ]; then colon=$before:; word=$colon; before=${COMP_WORDS[COMP_CWORD-2]}
-  elif [ "$before" = : ]; then colon=${COMP_WORDS[COMP_CWORD-2]}:; word=$colon$word; before=${COMP_WORDS[COMP_CWORD-3]}
+  elif [ "$before" = : ]; then
+    colon=${COMP_WORDS[COMP_CWORD-2]}:; word=$colon$word; before=${COMP_WORDS[COMP_CWORD-3]}
   fi
   COMPREPLY=($(_mlxcel_reply "$word" "$before"))
   COMPREPLY=("${COMPREPLY[@]#"$colon"}")
