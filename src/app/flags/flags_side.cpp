@@ -38,13 +38,13 @@ void add_forms(std::vector<Flag>& f) {
                [](S& s, const Flag& flag, const std::string& v) { set_form(s, flag, v, false); }});
   f.push_back({"--grammar-file", "", g, Kind::value, "FILE", "the same from a file",
                [](S& s, const Flag& flag, const std::string& v) {
-                 set_form(s, flag, text_file(v, "--grammar-file", kMostGrammar), false);
+                 set_form(s, flag, text_file(v, flag.name().c_str(), kMostGrammar), false);
                }});
   f.push_back({"-j,--json-schema", "", g, Kind::value, "JSON", "the same as a JSON schema",
                [](S& s, const Flag& flag, const std::string& v) { set_form(s, flag, v, true); }});
   f.push_back({"-jf,--json-schema-file", "", g, Kind::value, "FILE", "the same from a file",
                [](S& s, const Flag& flag, const std::string& v) {
-                 set_form(s, flag, text_file(v, "--json-schema-file", kMostSchema), true);
+                 set_form(s, flag, text_file(v, flag.name().c_str(), kMostSchema), true);
                }});
 }
 
