@@ -64,7 +64,8 @@ void Loop::share_prompt(Sequence& leader, std::span<const float> logits) {
   std::shared_ptr<const std::vector<float>> copy;
   for (const auto& s : waiting_) {
     if (s->done || s->request.group != leader.request.group || s->first_logits || s->generated > 0 ||
-        s->tokens != leader.tokens || s->wants_scores() || s->adapter_key != leader.adapter_key)
+        s->limit == 0 || s->tokens != leader.tokens || s->wants_scores() ||
+        s->adapter_key != leader.adapter_key)
       continue;
     if (!copy) copy = std::make_shared<const std::vector<float>>(logits.begin(), logits.end());
     s->state.emplace(leader.state->fork());

@@ -220,10 +220,17 @@ void Loop::run(const std::vector<Piece>& pieces) {
 // An allocation failed: the rows stand as before the step, and the next has less of prompts. Where that is
 // not possible, the youngest row gives its memory back and waits; a row alone with one token is refused.
 void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error) {
+  // What a smaller step can do without: blocks of text diffusion stay whole.
+  const auto spare = [&](const Piece& piece) {
+    const Sequence& s = *piece.sequence;
+    const bool whole =
+        s.canvas && (!piece.draft.empty() || (!s.sketch && piece.count <= info_.diffusion.block));
+    return s.decoding() || whole ? 0 : piece.count;
+  };
   int total = 0, prompts = 0;
   for (const Piece& piece : pieces) {
     total += piece.count;
-    prompts += piece.sequence->decoding() ? 0 : piece.count;
+    prompts += spare(piece);
   }
   log::warn("engine", "a step of {} tokens found no memory: {}", total, error.what());
   mx::clear_cache();
