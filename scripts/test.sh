@@ -97,6 +97,8 @@ if [ $all -eq 1 ]; then
   TSAN_OPTIONS="suppressions=$root/tests/suppressions/tsan.txt halt_on_error=0" run tsan "${programs[@]}"
   tests/clients/make_venv.sh >&2 || step "the official clients could not be installed; their cases will skip"
   run all "clients=python3 tests/clients/run.py --build build/release" \
+    "llama_suite=python3 tests/llama_suite/suite.py --build build/release" \
+    "templates=python3 tests/llama_suite/templates.py --build build/release" \
     "soak=python3 tests/soak/run.py --build build/release --minutes 10" \
     "many=env MLXCEL_SOAK=500 build/release/tests/test_engine_soak --gtest_filter=*Kinds*:ScriptedSoak*" \
     "many_real=env MLXCEL_SOAK=500 build/release/tests/test_engine_real --gtest_filter=*Soak*"
