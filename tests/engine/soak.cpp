@@ -245,7 +245,8 @@ void check_figures(const Subject& subject, const Setting& setting, const EngineS
     EXPECT_EQ(stats.drafted, 0u) << what;
   }
   // Random weights need not repeat themselves; those of some do, as long as no code rounds their keys.
-  if (setting.lookup && subject.repeats_itself && kv == "fp16" && many) {
+  // Without a cache drafts are made where they pay, which a busy machine decides.
+  if (setting.lookup && setting.cache && subject.repeats_itself && kv == "fp16" && many) {
     EXPECT_GT(stats.drafted, 0u) << what;
   }
   if (setting.own_draft && many) {

@@ -204,10 +204,11 @@ void DiskCache::drop(const std::string& scope, std::span<const TokenId> tokens) 
     found->second.dropped = true;
 }
 
-void DiskCache::collect() {
+bool DiskCache::collect() {
   std::vector<std::unique_ptr<RowImage>> gone;
   const std::lock_guard lock(mutex_);
   gone.swap(written_);
+  return !gone.empty();
 }
 
 void DiskCache::flush() {

@@ -43,8 +43,8 @@ class DiskCache {
   void unseen(const std::string& scope, std::span<const TokenId> tokens);
   /// Removes the entry of exactly these tokens, unless it is still being written.
   void drop(const std::string& scope, std::span<const TokenId> tokens);
-  /// Lets rows go whose files are written. Model thread.
-  void collect();
+  /// Lets rows go whose files are written; whether there were any. Model thread.
+  bool collect();
   /// Waits for the writer.
   void flush();
   /// Removes every file of this fingerprint, once what was handed over is written.

@@ -368,6 +368,14 @@ void Loop::keep_prompt(Sequence& s) {
   cache_->keep(cache_scope(s), s.tokens, std::move(row));
 }
 
+/// Waits for prompts on their way to disk, which hold their pages until they are there; whether any were. Of
+/// a slow disk that is long: only where a request would fail otherwise.
+bool Loop::await_disk() {
+  if (!disk_) return false;
+  disk_->flush();
+  return disk_->collect();
+}
+
 void Loop::clear_prompt_cache() {
   if (disk_) disk_->collect();
   if (cache_) cache_->clear();

@@ -131,6 +131,7 @@ class Loop final : public ModelThread::Guest {
   Slots::Slot& idle_slot(int slot);  // slot_files.cpp
   std::optional<Error> lack_of_memory(const Sequence& sequence, int pages);
   bool drop_parked();
+  bool await_disk();
   void find_prefix(Sequence& sequence);
   void take_in(Sequence& sequence);
   std::string cache_scope(const Sequence& sequence) const;

@@ -45,7 +45,8 @@ void Loop::fill_slot(int slot, const PrefixFile& file) {
   const int length = static_cast<int>(head.tokens.size()), pages = store_->pages_for(head.tokens.size());
   if (length > context_)
     fail(ErrorKind::invalid_request, "it holds {} tokens, the window has {}", length, context_);
-  if (!make_room(pages_promised() + 2 * pages))
+  const int wanted = pages_promised() + 2 * pages;
+  if (!make_room(wanted) && !(await_disk() && make_room(wanted)))
     fail(ErrorKind::out_of_memory, "slot {}: {} tokens find no pages, {} of {} are free", slot, length,
          store_->pages_free(), store_->pages_total());
   auto row = row_from_image(*store_, image);

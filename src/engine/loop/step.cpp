@@ -146,6 +146,7 @@ void Loop::reserve(std::vector<Piece>& pieces) {
         continue;
       }
       if (running_.size() == 1) {
+        if (await_disk()) continue;
         fail_sequence(sequence, error);
         pieces.clear();
         return;
@@ -241,7 +242,7 @@ void Loop::relieve(const std::vector<Piece>& pieces, const std::exception& error
   } else if (running_.size() > 1) {
     put_back(std::prev(running_.end()));
     allowance_.cut_rows(static_cast<int>(running_.size()));
-  } else {
+  } else if (!await_disk()) {
     fail_sequence(*pieces[0].sequence, to_error(error));
   }
 }
