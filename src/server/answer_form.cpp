@@ -1,5 +1,7 @@
 #include "server/answer_form.h"
 
+#include <algorithm>
+
 #include "api/error.h"
 #include "api/json_node.h"
 #include "text/grammar/call_or_form.h"
@@ -78,6 +80,26 @@ std::shared_ptr<const Grammar> with_tools(const Engine& engine, Tools tools, std
   }
 }
 
+ToolFrame frame_of(const CallWriting& w) { return {w.before, w.between, w.after, w.separator}; }
+
+/// An answer is free, but a call in it is held to its schema.
+GrammarUse held_once_begun(const Engine& engine, const Tools& tools, const CallWriting& w, bool several,
+                           std::vector<Warning>& warnings) {
+  GrammarUse out;
+  if (w.opening.empty() && !w.at_head) {
+    warnings.push_back({"tool_schema_relaxed",
+                        "tools: calls in this model's own wire format are held to no schema unless "
+                        "tool_choice asks for one"});
+    return out;
+  }
+  out.grammar = with_tools(engine, tools, warnings, [&](const auto& forms) {
+    return w.at_head ? call_or_text_constraint(forms, frame_of(w), several, "tools")
+                     : tool_call_constraint(forms, frame_of(w), several, "tools");
+  });
+  if (!w.at_head) out.triggers.push_back({.text = w.opening});
+  return out;
+}
+
 }  // namespace
 
 OutputForm default_form(const ServiceOptions& options) {
@@ -106,7 +128,7 @@ GrammarUse chat_grammar(const Engine& engine, const ChatSpec& spec, const ReplyF
   }
   GrammarUse out;
   const CallWriting& w = format.writing;
-  const ToolFrame frame{w.before, w.between, w.after, w.separator};
+  const ToolFrame frame = frame_of(w);
   const bool several = spec.parallel_calls && w.several;
   if (forced) {
     const bool many = several && spec.tool_choice == ToolChoice::required;
@@ -121,9 +143,11 @@ GrammarUse chat_grammar(const Engine& engine, const ChatSpec& spec, const ReplyF
     });
   } else {
     out = form_grammar(engine, spec.form);
-    // A call that may come is not forced into its schema, but a strict schema that nothing could force is
-    // refused all the same.
-    check_strict(engine, tools_of(spec.tools_json));
+    const Tools tools = tools_of(spec.tools_json);
+    check_strict(engine, tools);
+    if (spec.tool_choice == ToolChoice::automatic &&
+        std::find(tools.strict.begin(), tools.strict.end(), true) != tools.strict.end())
+      out = held_once_begun(engine, tools, w, several, warnings);
   }
   if (out.grammar) out.after = thought_end;
   return out;

@@ -111,6 +111,9 @@ SIGNS = {"harmony": "<|channel|> <|message|>", "minimax": "<minimax:tool_call>",
          "granite": "<|tool_call|>", "functools": "functools[", "olmo": "<function_calls>", "pythonic": "[func_name1(", "llama": "<|python_tag|>"}
 
 
+COUNTED = " one two three four five six seven eight nine ten"
+
+
 def check_h23_on_every_wire_format(context):
     for name, sign in SIGNS.items():
         with context.start("--chat-template", "{# tools " + sign + " #}{% for m in messages %}{{ m['content'] }}{% endfor %}", "-np", "1") as server:
@@ -128,6 +131,11 @@ def check_h23_on_every_wire_format(context):
                     streamed = joined_calls(found.events())
                     assert [(c["name"], c["arguments"]) for c in streamed] == [(c["function"]["name"], c["function"]["arguments"]) for c in calls], f"{name}: {streamed}"
                     assert joined_chat(found.events()) == "" and finishes(found.events()) == ["tool_calls"], f"{name}: {found.body[-300:]}"
+            # A strict tool that may be called leaves text alone.
+            strict = [{"type": "function", "function": {**t["function"], "strict": True}} for t in TOOLS]
+            free = server.chat("[[count]]", tools=strict).json()
+            assert free["choices"][0]["message"]["content"] == COUNTED and free["choices"][0]["finish_reason"] == "stop", f"{name}: {free}"
+            assert [w["type"] for w in free.get("warnings", [])] == (["tool_schema_relaxed"] if name == "minicpm" else []), f"{name}: {free}"
 
 
 def check_a_real_model_obeys_a_schema(context):
@@ -171,6 +179,39 @@ def check_strict_tools_are_held_to_their_schema_or_refused(context):
     shown = [context.wide.post("/apply-template", {"messages": user, "tools": [{"type": "function", "function": {"name": "f", "parameters": CITY, **more}}]}).json()["prompt"]
              for more in ({}, {"strict": True})]
     assert shown[0] == shown[1] and "strict" not in shown[1], shown
+
+
+def check_a_strict_tool_is_held_once_a_call_has_begun(context):
+    """tool_choice auto: the model may talk, but what it calls fits; what it would have written does not."""
+    def asked(server, text, tools, **more):
+        for stream in (False, True):
+            body = {"messages": [{"role": "user", "content": text}], "temperature": 0, "tools": tools, "max_tokens": 200, "logit_bias": no_blanks(server), "stream": stream, **more}
+            found = server.post(CHAT, body)
+            assert found.status == 200, found.body
+            if stream:
+                calls, said, finish = joined_calls(found.events()), joined_chat(found.events()), finishes(found.events())[0]
+            else:
+                choice = found.json()["choices"][0]
+                calls, said, finish = [c["function"] for c in choice["message"].get("tool_calls") or []], choice["message"]["content"] or "", choice["finish_reason"]
+            yield [(c["name"], json.loads(c["arguments"])) for c in calls], said, finish
+
+    def tool(name, strict):
+        return {"type": "function", "function": {"name": name, "parameters": CITY, "strict": strict}}
+
+    # [[tool]] says "Sure.", then asks for the weather in Paris, where the schema knows Oslo and Rome.
+    assert list(asked(context.wide, "[[tool]]", [tool("get_weather", False)])) == [([("get_weather", {"city": "Paris"})], "Sure.", "tool_calls")] * 2
+    for calls, said, finish in asked(context.wide, "[[tool]]", [tool("get_weather", True), tool("other", False)]):
+        assert said == "Sure." and finish == "tool_calls" and calls[0][0] == "get_weather" and calls[0][1]["city"] in ("Oslo", "Rome"), (calls, said)
+    # A name that nobody has given, and a token that ends the mark and goes on as no call does.
+    for calls, said, finish in asked(context.wide, "[[tool]]", [tool("get_news", True)]):
+        assert said == "Sure." and [name for name, _ in calls][:1] == ["get_news"], (calls, said)
+    for calls, said, finish in asked(context.wide, "[[badtool]]", [tool("search", True)]):
+        assert all(arguments["city"] in ("Oslo", "Rome") for _, arguments in calls) and "oops" not in said, (calls, said)
+    # Text in place of the call, and no call where none may come.
+    for calls, said, finish in asked(context.wide, "[[count]]", [tool("search", True)]):
+        assert (calls, said, finish) == ([], COUNTED, "stop")
+    for calls, said, finish in asked(context.wide, "[[tool]]", [tool("get_weather", True)], tool_choice="none"):
+        assert calls == [] and "Paris" in said
 
 
 def check_h23_on_the_real_model(context):

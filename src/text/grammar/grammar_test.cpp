@@ -307,6 +307,24 @@ TEST_F(GrammarTest, ACallOrTextInTheForm) {
   EXPECT_THROW(either({.kind = Kind::lark, .text = "start: \"a\""}), Error);
 }
 
+TEST_F(GrammarTest, ACallOrTextThatBeginsOtherwise) {
+  const ToolForm tools[] = {
+      {"weather",
+       R"({"type":"object","properties":{"city":{"enum":["Oslo"]}},"required":["city"],"additionalProperties":false})"}};
+  for (const char* head : {"{", "["}) {
+    const ToolFrame frame{std::string(head) + "\"name\": \"", "\", \"parameters\": ", "}", "; "};
+    const auto grammar = grammars_.compile(call_or_text_constraint(tools, frame, true, "tools"));
+    const std::string call = std::string(head) + R"("name": "weather", "parameters": {"city":"Oslo"}})";
+    EXPECT_TRUE(obeys(*grammar, call));
+    EXPECT_TRUE(obeys(*grammar, call + "; " + call));
+    for (const char* text : {"", "No.", "\n\n It {rains} [there].\n", "<b>no</b>", "<", "a", "\"{", "Å\n{"})
+      EXPECT_TRUE(obeys(*grammar, text)) << head << text;
+    for (const std::string& text : {std::string(head), std::string(head) + "\"name\": \"other\"", " " + call,
+                                    std::string("<|python_tag|>"), call + " and text"})
+      EXPECT_FALSE(obeys(*grammar, text)) << text;
+  }
+}
+
 TEST_F(GrammarTest, MatchersShareNothing) {  // H7
   const auto grammar = grammars_.compile({.kind = Kind::regex, .text = "ab|cd"});
   Matcher first = grammar->matcher();

@@ -73,6 +73,16 @@ Constraint tool_call_constraint(std::span<const ToolForm> tools, const ToolFrame
           .param = param};
 }
 
+Constraint call_or_text_constraint(std::span<const ToolForm> tools, const ToolFrame& frame, bool many,
+                                   const std::string& param) {
+  // Nor does it begin as a mark does, which may open a call as well.
+  const std::string text =
+      fmt::format(R"(/[ \t\r\n]*([^\{} \t\r\n<](.|\n)*|<([^|](.|\n)*)?)/)", frame.before.front());
+  return {.kind = Constraint::Kind::lark,
+          .text = "start: calls | text?\ntext: " + text + "\n" + call_rules(tools, frame, many, param),
+          .param = param};
+}
+
 Constraint call_or_form_constraint(std::span<const ToolForm> tools, const ToolFrame& frame, bool many,
                                    const Constraint& form, const std::string& param) {
   const std::string rule = form_rule(form);

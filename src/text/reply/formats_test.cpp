@@ -401,5 +401,18 @@ TEST(Formats, WhatAGrammarForcesIsRead) {  // H23
   }
 }
 
+// Where nobody forces a call, what tells it is what the model's own calls begin with.
+TEST(Formats, ACallIsToldByItsOpening) {
+  for (const Row& row : rows()) {
+    const auto format = reply_format(row.source);
+    const CallWriting& w = format->writing;
+    const std::string name = row.name;
+    EXPECT_TRUE(w.before.starts_with(w.opening)) << name;
+    EXPECT_EQ(w.at_head, name == "llama" || name == "pythonic") << name;
+    EXPECT_EQ(w.opening.empty(), w.at_head || name == "minicpm") << name;
+    EXPECT_NE(w.opening.size(), 1u) << name;
+  }
+}
+
 }  // namespace
 }  // namespace mlxcel

@@ -207,6 +207,23 @@ CallWriting writing_of(const ReplyFormat& format, std::string_view source) {
 
 bool has(std::string_view text, std::string_view sign) { return text.find(sign) != std::string_view::npos; }
 
+/// The writing, and how it is told in an answer that need not be a call.
+CallWriting told_writing(const ReplyFormat& format, std::string_view source) {
+  CallWriting out = writing_of(format, source);
+  if (format.harmony) {
+    out.opening = out.before;
+  } else if (format.name == "command_r") {
+    out.opening = "Action: ```json";  // the frame's own mark is a word of any text
+  } else if (const CallFrame& first = format.frames.front(); out.before.starts_with(first.open)) {
+    out.opening = first.open;
+  } else {
+    out.at_head = std::any_of(format.frames.begin(), format.frames.end(), [&](const CallFrame& frame) {
+      return frame.head_only && out.before.starts_with(frame.open);
+    });
+  }
+  return out;
+}
+
 }  // namespace
 
 std::shared_ptr<const ReplyFormat> reply_format(std::string_view source) {
@@ -217,7 +234,7 @@ std::shared_ptr<const ReplyFormat> reply_format(std::string_view source) {
     out->harmony = true;
     out->marks = {"<|start|>", "<|channel|>", "<|message|>", "<|constrain|>",
                   "<|end|>",   "<|call|>",    "<|return|>"};
-    out->writing = writing_of(*out, source);
+    out->writing = told_writing(*out, source);
     return out;
   }
   for (const auto& family : families()) {
@@ -234,7 +251,7 @@ std::shared_ptr<const ReplyFormat> reply_format(std::string_view source) {
     out->frames = {tagged("<tool_call>", "</tool_call>")};
     out->marks.clear();
   }
-  out->writing = writing_of(*out, source);
+  out->writing = told_writing(*out, source);
   for (const auto& marks : thought_marks()) {
     // A template may write its marks in pieces, so either of the two will do.
     const bool gemma = marks.close == "<channel|>" && has(source, "<|channel>");

@@ -21,6 +21,10 @@ struct CallWriting {
   std::string before, between, after;
   std::string separator = "\n";  // between two calls
   bool several = true;           // more than one can stand in a row
+  // How a call that nobody forces is told: by this, with which `before` begins; or, where it is empty, by the
+  // first character of the answer. Neither: the model's own way begins otherwise.
+  std::string opening = {};
+  bool at_head = false;
 };
 
 struct ReplyFormat {
