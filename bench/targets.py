@@ -125,6 +125,12 @@ def main():
     ratios("prompt 512", lambda p: p.rate(prompt=512), {"Q4_0": two(1.4, 2.2), "Q4_1": two(3.2, 5)})
     ratios("8 sequences", lambda p: p.rate(generated=128, batch=8), {"Q4_0": two(1.8, 2.6)}, peers[:1])
     ratios("16 sequences", lambda p: p.rate(generated=128, batch=16), {"Q4_0": two(1.6, 2.2)}, peers[:1])
+    # The same weights on both sides: Q4_0 has no biases to read, and a tenth less of everything.
+    same = [Mlxcel(p, q4_0, args.threads, p, args.build) for p in PRECISIONS]
+    ratios("same file: decode 128", lambda p: p.rate(generated=128), {"Q4_0": two(1.6, 1.8)}, peers[:1], same)
+    ratios("same file: prompt 512", lambda p: p.rate(prompt=512), {"Q4_0": two(1.4, 2.2)}, peers[:1], same)
+    ratios("same file: 8 sequences", lambda p: p.rate(generated=128, batch=8), {"Q4_0": two(1.8, 2.6)}, peers[:1], same)
+    ratios("same file: 16 sequences", lambda p: p.rate(generated=128, batch=16), {"Q4_0": two(1.6, 2.2)}, peers[:1], same)
 
     if wanted("busy"):
         with busy_process():

@@ -6,6 +6,7 @@ Prints each failure, then `N passed, N failed, N skipped`.
 import argparse
 import importlib
 import pathlib
+import signal
 import sys
 import time
 import traceback
@@ -17,6 +18,7 @@ from harness import Context, Skip  # noqa: E402
 
 
 def main():
+    signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs, and so their children, ignore it
     parser = argparse.ArgumentParser()
     parser.add_argument("--build", required=True, type=pathlib.Path)
     parser.add_argument("--only", default="")
