@@ -178,7 +178,7 @@ def check_oversized_body(context):
         found = context.scripted.post(path, body, headers={"Content-Type": "application/json"})
         took = processor_seconds(context.scripted) - before
         assert found.status == 400 and b"exceeds the available context size (512 tokens)" in found.body, (path, found.body[:300])
-        assert took < 3, f"{path}: {took:.1f} s of processor time to refuse 6 MB of text"
+        assert took < 3 * context.slack, f"{path}: {took:.1f} s of processor time to refuse 6 MB of text"
 
 
 def check_slow_clients_do_not_hold_others(context):

@@ -157,7 +157,7 @@ def check_h5_client_leaves_mid_stream(context):
             assert until(lambda: idle(server), 5), f"the slot of client {i} stays busy"
         assert server.alive()
         grown = server.resident() - before
-        assert grown < 32 << 20, f"{grown >> 20} MiB more than before"
+        assert grown < (32 << 20) * context.slack, f"{grown >> 20} MiB more than before"
         cancelled = server.metric('mlxcel_requests_cancelled_total{reason="client disconnected"}') or 0
         assert cancelled >= 15, f"only {cancelled} of 21 were noticed before they ended"
         lines = [l for l in server.output().splitlines() if "client disconnected" in l]
