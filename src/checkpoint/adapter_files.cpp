@@ -43,7 +43,9 @@ class AdapterReader {
     const bool file = fs::is_regular_file(path);
     out_.path_ = path;
     const fs::path folder = file ? path.parent_path() : path;
-    if (!fs::is_directory(folder)) fail(ErrorKind::not_found, "{}: no such adapter", path.string());
+    if (!fs::is_directory(folder))
+      fail(ErrorKind::not_found, "{}: {}; expected a folder, a .safetensors or a .gguf file", path.string(),
+           fs::exists(path) ? "this is no adapter" : "no such adapter");
     if (!fs::exists(folder / "adapter_config.json"))
       fail(ErrorKind::not_found,
            "{}: adapter_config.json: missing; an adapter is a folder as mlx-lm or PEFT write it",
