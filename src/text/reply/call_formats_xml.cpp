@@ -152,6 +152,21 @@ CallScan scan_tagged(std::string_view text, const CallFrame& frame, const CallCo
   });
 }
 
+/// A call behind the beginning of its tag: the name, then what `members` reads into its arguments, tag and
+/// all.
+template <class Members>
+void read_call(CallCursor& cursor, const CallContext& context, const Members& members) {
+  ToolCall call;
+  call.name = attribute(cursor.until(">"), "name");
+  if (!is_call_name(call.name)) throw CallCursor::Rejected{};
+  const std::string known = context.tools.plain_name(call.name);
+  ArgumentList arguments;
+  cursor.show(known, arguments);
+  members(known, arguments);
+  call.arguments = arguments.text();
+  cursor.add(std::move(call));
+}
+
 CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallContext& context) {
   const std::string open = "<" + frame.inner + " ", close = "</" + frame.inner + ">";
   const std::string parameter_open = "<" + frame.inner2 + " ", parameter_close = "</" + frame.inner2 + ">";
@@ -163,32 +178,26 @@ CallScan scan_invoke(std::string_view text, const CallFrame& frame, const CallCo
       return cursor.close(frame.close);
     }
     while (cursor.peek() == '<' && cursor.eat(open)) {
-      ToolCall call;
-      call.name = attribute(cursor.until(">"), "name");
-      if (!is_call_name(call.name)) throw CallCursor::Rejected{};
-      const std::string known = context.tools.plain_name(call.name);
-      ArgumentList arguments;
-      cursor.show(known, arguments);
-      while (cursor.peek() == '<' && cursor.eat(parameter_open)) {
-        const auto head = cursor.until(">");
-        const std::string key = attribute(head, "name");
-        const std::string as_text = attribute(head, "string");
-        if (as_text == "true" || context.tools.is_text(known, key)) {
-          if (may_be_cdata(cursor.rest()))
-            cursor.wait();
-          else
-            cursor.show_text(arguments, key, true, {parameter_close, "\n" + parameter_open, "\n" + close});
+      read_call(cursor, context, [&](const std::string& known, ArgumentList& arguments) {
+        while (cursor.peek() == '<' && cursor.eat(parameter_open)) {
+          const auto head = cursor.until(">");
+          const std::string key = attribute(head, "name");
+          const std::string as_text = attribute(head, "string");
+          if (as_text == "true" || context.tools.is_text(known, key)) {
+            if (may_be_cdata(cursor.rest()))
+              cursor.wait();
+            else
+              cursor.show_text(arguments, key, true, {parameter_close, "\n" + parameter_open, "\n" + close});
+          }
+          const auto value =
+              without_cdata(unframed(value_until(cursor, parameter_close, parameter_open, close)));
+          const std::string json =
+              as_text == "true" ? json_quoted(value) : context.tools.typed(known, key, value);
+          if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
+          cursor.show(known, arguments);
         }
-        const auto value =
-            without_cdata(unframed(value_until(cursor, parameter_close, parameter_open, close)));
-        const std::string json =
-            as_text == "true" ? json_quoted(value) : context.tools.typed(known, key, value);
-        if (key.empty() || !arguments.add(key, json)) throw CallCursor::Rejected{};
-        cursor.show(known, arguments);
-      }
-      cursor.expect(close);
-      call.arguments = arguments.text();
-      cursor.add(std::move(call));
+        cursor.expect(close);
+      });
       any = true;
       if (frame.close.empty()) return;
       if (context.last && skip_blanks(cursor.rest(), 0) == cursor.rest().size()) return;
@@ -247,24 +256,20 @@ CallScan scan_nested(std::string_view text, const CallFrame& frame, const CallCo
     }
     bool any = false;
     while (cursor.peek(), cursor.eat(sign + "<invoke ")) {
-      ToolCall call;
-      call.name = attribute(cursor.until(">"), "name");
-      if (!is_call_name(call.name)) throw CallCursor::Rejected{};
-      const std::string known = context.tools.plain_name(call.name);
-      ArgumentList arguments;
-      cursor.show(known, arguments);
-      while (cursor.peek(), !cursor.eat(sign + "</invoke>")) {
-        cursor.expect(sign + "<");
-        const std::string key(cursor.until(">"));
-        if (context.tools.is_text(known, key))
-          cursor.show_text(arguments, key, false, {sign + "</" + key + ">"});
-        const ReadText typed = [&](std::string_view value) { return context.tools.typed(known, key, value); };
-        if (key.empty() || !arguments.add(key, read_element(cursor, sign, key, 1, typed)))
-          throw CallCursor::Rejected{};
-        cursor.show(known, arguments);
-      }
-      call.arguments = arguments.text();
-      cursor.add(std::move(call));
+      read_call(cursor, context, [&](const std::string& known, ArgumentList& arguments) {
+        while (cursor.peek(), !cursor.eat(sign + "</invoke>")) {
+          cursor.expect(sign + "<");
+          const std::string key(cursor.until(">"));
+          if (context.tools.is_text(known, key))
+            cursor.show_text(arguments, key, false, {sign + "</" + key + ">"});
+          const ReadText typed = [&](std::string_view value) {
+            return context.tools.typed(known, key, value);
+          };
+          if (key.empty() || !arguments.add(key, read_element(cursor, sign, key, 1, typed)))
+            throw CallCursor::Rejected{};
+          cursor.show(known, arguments);
+        }
+      });
       any = true;
       if (context.last && skip_blanks(cursor.rest(), 0) == cursor.rest().size()) return;
     }
