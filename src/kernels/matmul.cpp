@@ -5,16 +5,15 @@
 #include <cstring>
 #include <span>
 
+#include "base/error.h"
 #include "base/worker_pool.h"
+#include "kernels/experts.h"
 #include "kernels/packed.h"
+#include "kernels/panels.h"
 
 namespace mlxcel::kernels {
 namespace {
 
-// Up to so many values it is faster for each worker to quantise its own panel than to meet over a shared one.
-constexpr size_t kOwnPanel = 4096;
-// Rows quantised at a time: bounds the panel's memory (1024 rows of 16384 columns are 37 MB).
-constexpr int kMostRows = 1024;
 // A task's activation panel should stay in the second-level cache beside the weights.
 constexpr size_t kPanelBytes = size_t{224} << 10;
 // Up to so many tiles a block's weights are waited for, if nobody asks for them early.
@@ -58,29 +57,6 @@ Group group_of(const Unit& unit, int task) {
   return group;
 }
 
-enum PanelKind { kPairPanel, kBytePanel, kPlanePanel, kFloatPanel, kPanelKinds };
-
-size_t panel_row_bytes(PanelKind kind, int columns) {
-  const size_t chunks = static_cast<size_t>(columns) / kChunk;
-  switch (kind) {
-    case kPairPanel:
-    case kPlanePanel:
-      return chunks * 4 * (kChunk / 2 + 2);
-    case kBytePanel:
-      return chunks * 4 * (kChunk / 4 + 2);
-    default:
-      return static_cast<size_t>(columns) * sizeof(float);
-  }
-}
-
-/// `rows`: the most that a job of the batch has.
-PanelKind panel_of(const Segment& segment, const Matrix::Storage& weights, Precision precision, int rows) {
-  if (segment.dense || precision == Precision::exact || segment.layout.code == kFloat8) return kFloatPanel;
-  if (precision == Precision::fast)
-    return weights.bodies->bytes_serve(segment.layout.code) ? kBytePanel : kPairPanel;
-  return segment.layout.code == kCode4 && rows <= weights.bodies->most_planes ? kPlanePanel : kPairPanel;
-}
-
 /// What a norm does to a row, bit for bit as elementwise.h does it.
 void apply(const RowNorm& norm, const RowwiseBodies& bodies, const float* x, int width, float* out) {
   if (norm.layer)
@@ -91,10 +67,8 @@ void apply(const RowNorm& norm, const RowwiseBodies& bodies, const float* x, int
 
 std::atomic<uint64_t> plans_made{0};
 
-}  // namespace
-
 /// One batch of at most kMostRows rows.
-class Products::Plan final : public PhaseWork {
+class ProductPlan : public PhaseWork {
  public:
   void set(const Product& product, std::span<const Job> jobs) {
     p_ = product;
@@ -144,7 +118,11 @@ class Products::Plan final : public PhaseWork {
       }
       tasks_ = unit.end();
     }
-    own_panels_ = rows_ == 1 || static_cast<size_t>(rows_) * static_cast<size_t>(w_->columns) <= kOwnPanel;
+    // A token's experts all read the same row.
+    const int* const sources = p_.sources ? p_.sources + first_row_ : nullptr;
+    one_row_ = sources && rows_ > 1 && most_rows_ == 1 &&
+               std::all_of(sources, sources + rows_, [&](int row) { return row == *sources; });
+    own_panels_ = own_panel(panel_rows(), w_->columns);
     by_tile_ = static_cast<int>(tiles_.size()) >= 4 * width;
     // Some eight pieces a worker: nobody waits long for another's last one.
     grain_ = std::max(1, std::min(32 / std::max(rows_, 4), tasks_ / (8 * width)));
@@ -153,7 +131,12 @@ class Products::Plan final : public PhaseWork {
   /// Bytes of shared panel that each kind needs.
   size_t panel_bytes(int kind) const {
     if (!uses_[kind] || own_panels_) return 0;
-    return panel_row_bytes(static_cast<PanelKind>(kind), w_->columns) * static_cast<size_t>(rows_);
+    return panel_row_bytes(static_cast<PanelKind>(kind), w_->columns) * static_cast<size_t>(panel_rows());
+  }
+  int tasks() const { return tasks_; }
+  /// Parts that a panel is made in, one after another or side by side.
+  int panel_units(int kind) const {
+    return by_tile_ ? panel_tiles() : columns_units(static_cast<PanelKind>(kind));
   }
   void bind(int kind, uint8_t* panel) { panel_[kind] = panel; }
 
@@ -162,24 +145,19 @@ class Products::Plan final : public PhaseWork {
     for (int kind = 0; kind < kPanelKinds && !own_panels_; ++kind) {
       if (!uses_[kind]) continue;
       // Few tiles are split by column, so that no two workers write the same cache lines; many by tile.
-      const int tiles = static_cast<int>(tiles_.size()),
-                columns = columns_units(static_cast<PanelKind>(kind));
-      if (by_tile_)
-        phases.push_back({this, kind, tiles, std::max(1, tiles / (8 * width))});
-      else
-        phases.push_back({this, kind, columns, std::max(1, columns / (2 * width))});
+      const int units = panel_units(kind);
+      phases.push_back({this, kind, units, std::max(1, units / ((by_tile_ ? 8 : 2) * width))});
     }
     phases.push_back({this, kPanelKinds, tasks_, grain_});
   }
 
-  void run(int part, int worker, int begin, int end) override {
+  void run(int part, int /*worker*/, int begin, int end) override {
     if (part < kPanelKinds) {
       const auto kind = static_cast<PanelKind>(part);
       if (by_tile_)
         for (int tile = begin; tile < end; ++tile) prepare(kind, panel_[kind], tile, 0, columns_units(kind));
       else
-        for (int tile = 0; tile < static_cast<int>(tiles_.size()); ++tile)
-          prepare(kind, panel_[kind], tile, begin, end);
+        for (int tile = 0; tile < panel_tiles(); ++tile) prepare(kind, panel_[kind], tile, begin, end);
       return;
     }
     static thread_local Scratch own[kPanelKinds];
@@ -189,35 +167,40 @@ class Products::Plan final : public PhaseWork {
       panels.at[kind] = panel_[kind];
       if (!uses_[kind] || !own_panels_) continue;
       const auto k = static_cast<PanelKind>(kind);
-      panels.at[kind] = own[kind].get<uint8_t>(panel_row_bytes(k, w_->columns) * static_cast<size_t>(rows_));
+      panels.at[kind] =
+          own[kind].get<uint8_t>(panel_row_bytes(k, w_->columns) * static_cast<size_t>(panel_rows()));
       if (own_of == number_) continue;
-      fetch(part, worker, WorkerPool::shared().width(), 0);  // meanwhile
-      for (int tile = 0; tile < static_cast<int>(tiles_.size()); ++tile)
-        prepare(k, panels.at[kind], tile, 0, columns_units(k));
+      ask(begin, 0);  // meanwhile
+      for (int tile = 0; tile < panel_tiles(); ++tile) prepare(k, panels.at[kind], tile, 0, columns_units(k));
     }
     own_of = number_;
-    tasks(panels, begin, end);
+    multiply(panels, begin, end);
   }
 
   /// The blocks that the worker's share begins with, some lines of each stream at a time.
   bool fetch(int, int worker, int width, int step) override {
+    const auto [first, last] = share((tasks_ + grain_ - 1) / grain_, worker, width);
+    return first != last && ask(first * grain_, step);
+  }
+
+ private:
+  bool ask(int task, int step) const {
     constexpr size_t kEach = kFirstBytes / kMostStreams;
     const size_t from = static_cast<size_t>(step) * kEach;
     if (from >= kIdleBytes / kMostStreams) return false;
-    const auto [first, last] = share((tasks_ + grain_ - 1) / grain_, worker, width);
-    if (first == last) return false;
-    const Unit& unit = units_[unit_of(first * grain_)];
-    const Group group = group_of(unit, first * grain_ - unit.task0);
+    const Unit& unit = units_[unit_of(task)];
+    const Group group = group_of(unit, task - unit.task0);
     const Streams blocks = streams_of(unit, group);
     for (size_t at = from; at < from + kEach; at += 64)
       for (int b = 0; b < blocks.count; ++b) __builtin_prefetch(blocks.at[b] + at);
     return true;
   }
 
- private:
   struct Panels {
     uint8_t* at[kPanelKinds];
   };
+  int panel_rows() const { return one_row_ ? 1 : rows_; }
+  int panel_tiles() const { return one_row_ ? 1 : static_cast<int>(tiles_.size()); }
   int columns_units(PanelKind kind) const { return kind == kFloatPanel ? w_->columns : w_->columns / kChunk; }
 
   const float* source(int row) const {
@@ -254,7 +237,7 @@ class Products::Plan final : public PhaseWork {
     static thread_local Scratch scratch;
     static thread_local uint64_t held_plan = 0;
     static thread_local int held_from = 0, held_to = 0;  // tiles
-    const int from = by_tile_ ? tile : 0, to = by_tile_ ? tile + 1 : static_cast<int>(tiles_.size());
+    const int from = by_tile_ ? tile : 0, to = by_tile_ ? tile + 1 : panel_tiles();
     const auto row_of = [&](int t) { return tiles_[static_cast<size_t>(t)].first; };
     const auto width = static_cast<size_t>(w_->columns);
     const Tile& last = tiles_[static_cast<size_t>(to - 1)];
@@ -272,7 +255,7 @@ class Products::Plan final : public PhaseWork {
     for (int i = 0; i < t.count; ++i) rows[i] = out + static_cast<size_t>(t.first + i - row_of(from)) * width;
   }
 
-  void tasks(const Panels& panels, int begin, int end) const {
+  void multiply(const Panels& panels, int begin, int end) const {
     if (begin >= end) return;
     size_t u = unit_of(begin);
     for (int task = begin; task < end; ++u) {
@@ -294,14 +277,14 @@ class Products::Plan final : public PhaseWork {
     Group group;
     Streams from;  // the group's blocks
     PanelKind kind;
-    size_t row_bytes;
+    size_t row_bytes, apart;  // of a panel row; from one to the next
     const uint8_t* panel;
     std::span<const Tile> tiles;
     int first;   // first row of the tiles
     float* acc;  // [rows][block_rows]; straight: of a tile, [stream][count][block_rows]
     Finish how;
 
-    const uint8_t* x(const Tile& t) const { return panel + static_cast<size_t>(t.first) * row_bytes; }
+    const uint8_t* x(const Tile& t) const { return panel + static_cast<size_t>(t.first) * apart; }
     const float* floats(const Tile& t) const { return reinterpret_cast<const float*>(x(t)); }
     float* sums(const Tile& t) const {
       return acc + static_cast<ptrdiff_t>(t.first - first) * segment.block_rows;
@@ -427,6 +410,7 @@ class Products::Plan final : public PhaseWork {
            .from = {},
            .kind = kind,
            .row_bytes = panel_row_bytes(kind, w_->columns),
+           .apart = one_row_ ? 0 : panel_row_bytes(kind, w_->columns),
            .panel = panels.at[kind],
            .tiles = tiles,
            .first = first,
@@ -470,9 +454,13 @@ class Products::Plan final : public PhaseWork {
   std::vector<Unit> units_;
   bool uses_[kPanelKinds] = {};
   uint8_t* panel_[kPanelKinds] = {};
-  bool own_panels_ = false, by_tile_ = false;
+  bool own_panels_ = false, by_tile_ = false, one_row_ = false;
   int first_row_ = 0, rows_ = 0, most_rows_ = 0, tasks_ = 0, grain_ = 1;
 };
+
+}  // namespace
+
+class Products::Plan final : public ProductPlan {};
 
 Products::Products() = default;
 Products::~Products() = default;
@@ -512,6 +500,71 @@ void Products::bind() {
     for (size_t i = 0; i < used_; ++i)
       if (plans_[i]->panel_bytes(kind) > 0) plans_[i]->bind(kind, panel);
   }
+}
+
+class LateProduct::Plan final : public ProductPlan {};
+
+LateProduct::LateProduct(std::shared_ptr<const Matrix::Storage> weights, Activation activation, int rows,
+                         bool one_source)
+    : weights_(std::move(weights)),
+      precision_(kernels::precision()),
+      activation_(activation),
+      rows_(rows),
+      pieces_(8 * WorkerPool::shared().width()),
+      plan_(std::make_unique<Plan>()) {
+  static_assert(kMost <= kMostRows && kPanelKinds == kKinds);
+  if (rows < 1 || rows > kMost)
+    fail(ErrorKind::internal, "late product: {} rows, expected 1 to {}", rows, kMost);
+  const int panel_rows = one_source ? 1 : rows;
+  if (own_panel(panel_rows, weights_->columns)) return;
+  for (int kind = 0; kind < kPanelKinds; ++kind) {
+    // Which kinds there will be depends on the largest job.
+    const bool may =
+        std::any_of(weights_->segments.begin(), weights_->segments.end(), [&](const Segment& segment) {
+          return panel_of(segment, *weights_, precision_, 1) == kind ||
+                 panel_of(segment, *weights_, precision_, rows) == kind;
+        });
+    if (!may) continue;
+    const size_t row = panel_row_bytes(static_cast<PanelKind>(kind), weights_->columns);
+    panel_at_[kind] = panel_floats_;
+    panel_floats_ += (row * static_cast<size_t>(panel_rows) + 63) / 64 * 16;
+  }
+}
+LateProduct::~LateProduct() = default;
+
+int LateProduct::columns() const { return weights_->fused_gate() ? weights_->rows / 2 : weights_->rows; }
+long long LateProduct::multiply_adds() const {
+  return static_cast<long long>(rows_) * weights_->rows * weights_->columns;
+}
+
+void LateProduct::set(const float* x, ptrdiff_t stride, const ExpertDeal& deal,
+                      const std::vector<int>& sources, float* out, float* panel) {
+  Product p;
+  p.weights = weights_.get();
+  p.precision = precision_;
+  p.x = x;
+  p.x_stride = stride;
+  p.sources = sources.data();
+  p.targets = deal.choices.data();
+  p.out = out;
+  p.out_columns = columns();
+  p.activation = activation_;
+  plan_->set(p, deal.jobs);
+  for (int kind = 0; kind < kPanelKinds; ++kind)
+    if (plan_->panel_bytes(kind) > 0) plan_->bind(kind, reinterpret_cast<uint8_t*>(panel + panel_at_[kind]));
+}
+
+void LateProduct::prepare(int piece) {
+  for (int kind = 0; kind < kPanelKinds; ++kind) {
+    if (plan_->panel_bytes(kind) == 0) continue;
+    const auto [begin, end] = share(plan_->panel_units(kind), piece, pieces_);
+    if (begin < end) plan_->run(kind, 0, begin, end);
+  }
+}
+
+void LateProduct::multiply(int piece) {
+  const auto [begin, end] = share(plan_->tasks(), piece, pieces_);
+  if (begin < end) plan_->run(kPanelKinds, 0, begin, end);
 }
 
 void run_product(const Product& product, std::span<const Job> jobs) {

@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
+#include "kernels/experts.h"
 #include "kernels/isa/dispatch.h"
 #include "kernels/matmul.h"
 #include "kernels/packed.h"
@@ -120,31 +121,15 @@ array native_gather(const array& x, const Matrix& bank, const array& experts, Ac
         p.x = buffers.input<float>(0);
         p.out = buffers.output<float>();
         const int* ids = buffers.input<int>(1);
-        static thread_local std::vector<int> begin, sources, targets;
-        static thread_local std::vector<Job> jobs;
-        const int count = tokens * k, all = storage->experts;
-        begin.assign(static_cast<size_t>(all) + 1, 0);
-        for (int i = 0; i < count; ++i) {
-          if (ids[i] < 0 || ids[i] >= all)
-            fail(ErrorKind::internal, "gather_matmul: expert {} of {} does not exist", ids[i], all);
-          ++begin[static_cast<size_t>(ids[i]) + 1];
-        }
-        jobs.clear();
-        for (int e = 0; e < all; ++e) {
-          const int rows = begin[static_cast<size_t>(e) + 1];
-          begin[static_cast<size_t>(e) + 1] += begin[static_cast<size_t>(e)];
-          if (rows > 0) jobs.push_back({e, begin[static_cast<size_t>(e)], rows});
-        }
-        sources.resize(static_cast<size_t>(count));
-        targets.resize(static_cast<size_t>(count));
-        for (int i = 0; i < count; ++i) {
-          const auto at = static_cast<size_t>(begin[static_cast<size_t>(ids[i])]++);
-          sources[at] = own_rows ? i : i / k;
-          targets[at] = i;
-        }
-        p.sources = sources.data();
-        p.targets = targets.data();
-        run_product(p, jobs);
+        for (int i = 0; i < tokens * k; ++i)
+          if (ids[i] < 0 || ids[i] >= storage->experts)
+            fail(ErrorKind::internal, "gather_matmul: expert {} of {} does not exist", ids[i],
+                 storage->experts);
+        static thread_local ExpertDeal dealt;
+        dealt.deal(ids, tokens * k, k, storage->experts);
+        p.sources = own_rows ? dealt.choices.data() : dealt.tokens.data();
+        p.targets = dealt.choices.data();
+        run_product(p, dealt.jobs);
       });
 }
 

@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/worker_pool.h"
 #include "kernels/elementwise.h"
+#include "kernels/experts.h"
 #include "kernels/isa/rowwise.h"
 #include "kernels/primitive.h"
 
@@ -181,6 +182,17 @@ std::pair<array, array> route_reference(const array& logits, const std::optional
 
 }  // namespace
 
+void route_row(const RouteForm& form, const float* logits, int experts, const float* correction, int* chosen,
+               float* weights) {
+  TokenRouter(form, experts)(logits, correction, chosen, weights);
+}
+
+void weighted_row(const float* y, const float* weights, int k, ptrdiff_t width, float* out) {
+  for (ptrdiff_t i = 0; i < width; ++i) out[i] = y[i] * weights[0];
+  for (int e = 1; e < k; ++e)
+    for (ptrdiff_t i = 0; i < width; ++i) out[i] += y[e * width + i] * weights[e];
+}
+
 std::pair<array, array> route(const array& logits, const std::optional<array>& correction,
                               const RouteForm& form) {
   if (logits.ndim() != 2)
@@ -225,24 +237,19 @@ array weighted_sum(const array& y, const array& weights, const std::optional<arr
   }
   std::vector<array> inputs{y, weights};
   if (residual) inputs.push_back(*residual);
-  return native_op("weighted_sum", {tokens, width}, mx::float32, std::move(inputs),
-                   [=, more = residual.has_value()](const Buffers& b) {
-                     over(tokens, static_cast<size_t>(k) * static_cast<size_t>(width),
-                          [&](int begin, int end) {
-                            for (ptrdiff_t t = begin; t < end; ++t) {
-                              float* const out = b.output<float>() + t * width;
-                              const float* const from = b.input<float>(0) + t * k * width;
-                              const float* const w = b.input<float>(1) + t * k;
-                              for (int i = 0; i < width; ++i) out[i] = from[i] * w[0];
-                              for (int e = 1; e < k; ++e)
-                                for (int i = 0; i < width; ++i)
-                                  out[i] += from[static_cast<ptrdiff_t>(e) * width + i] * w[e];
-                              if (!more) continue;
-                              const float* const base = b.input<float>(2) + t * width;
-                              for (int i = 0; i < width; ++i) out[i] = base[i] + out[i];
-                            }
-                          });
-                   });
+  return native_op(
+      "weighted_sum", {tokens, width}, mx::float32, std::move(inputs),
+      [=, more = residual.has_value()](const Buffers& b) {
+        over(tokens, static_cast<size_t>(k) * static_cast<size_t>(width), [&](int begin, int end) {
+          for (ptrdiff_t t = begin; t < end; ++t) {
+            float* const out = b.output<float>() + t * width;
+            weighted_row(b.input<float>(0) + t * k * width, b.input<float>(1) + t * k, k, width, out);
+            if (!more) continue;
+            const float* const base = b.input<float>(2) + t * width;
+            for (int i = 0; i < width; ++i) out[i] = base[i] + out[i];
+          }
+        });
+      });
 }
 
 }  // namespace mlxcel::kernels

@@ -16,6 +16,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/attention.h"
+#include "kernels/experts.h"
 #include "kernels/matrix.h"
 #include "kernels/phases.h"
 #include "kernels/recurrent.h"
@@ -80,6 +81,29 @@ void products(Digest& digest) {
   set_precision(Precision::high);
 }
 
+/// Pieces of a late product are as many as the pool's width asks for.
+void late_products(Digest& digest) {
+  const Weight w = coded({7, 72, 640}, 4);
+  const Matrix bank = Matrix::concatenated({&w, 1});
+  for (const int tokens : {1, 2, 7, 40}) {
+    const array x = evaluated(mx::random::normal({tokens, 640}));
+    const array chosen = evaluated(mx::astype(mx::random::randint(0, 7, {tokens, 3}), mx::int32));
+    LateProduct product(bank.storage(), Activation::gelu, tokens * 3, tokens == 1);
+    std::vector<float> out(static_cast<size_t>(tokens) * 3 * 72), panel(product.panel_floats());
+    ExpertDeal dealt;
+    dealt.deal(chosen.data<int>(), tokens * 3, 3, 7);
+    product.set(x.data<float>(), 640, dealt, dealt.tokens, out.data(), panel.data());
+    const auto each = [&](void (LateProduct::*part)(int)) {
+      run_tasks(product.pieces(), 1, [&](int begin, int end) {
+        for (int i = begin; i < end; ++i) (product.*part)(i);
+      });
+    };
+    if (!panel.empty()) each(&LateProduct::prepare);
+    each(&LateProduct::multiply);
+    digest.add(array(out.begin(), {tokens, 3 * 72}, mx::float32));
+  }
+}
+
 void rows(Digest& digest) {
   const std::vector<int> offsets{0, 300, 301, 340};
   const int tokens = offsets.back();
@@ -114,6 +138,7 @@ TEST(Pool, WritesItsDigest) {
   mx::random::seed(11);
   Digest digest;
   products(digest);
+  late_products(digest);
   rows(digest);
   std::ofstream(path) << digest.text();
   share_everything(false);

@@ -4,6 +4,8 @@
 #include "kernels/elementwise.h"
 #include "nn/dims.h"
 #include "nn/fault.h"
+#include "nn/glu_rows.h"
+#include "nn/recurrent_phases.h"
 
 namespace mlxcel {
 
@@ -44,8 +46,16 @@ array GatedMlp::operator()(const array& x, const Residual& residual) const {
 }
 
 bool GatedMlp::phases(PhaseList& list) const {
-  if (clamp_) return false;
   const auto residual = list.residual();
+  if (clamp_) {
+    if (!list.linear(both_)) return false;
+    list.set_value(token_phase(list, {list.value()}, {down_.in},
+                               [clamp = *clamp_, width = down_.in](const kernels::WorkView& v, ptrdiff_t t) {
+                                 const float* const both = v.read[0] + t * v.stride[0];
+                                 clamped_row(clamp, both, both + width, width, v.made[0] + t * width);
+                               })[0]);
+    return list.linear(down_, residual);
+  }
   return list.gated(gate_up_, activation_) && list.linear(down_, residual);
 }
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "kernels/elementwise.h"
 #include "nn/dims.h"
+#include "nn/expert_phases.h"
 #include "nn/fault.h"
 
 namespace mlxcel {
@@ -79,20 +80,31 @@ std::pair<array, array> ExpertRouter::operator()(const array& x) const {
   array logits = gate_(x);
   if (o_.router_cap > 0.0f)
     logits = scaled(kernels::activate(scaled(logits, 1.0f / o_.router_cap), Activation::tanh), o_.router_cap);
-  const bool grouped = !fault("expert groups ignored");
-  const kernels::RouteForm form{.per_token = o_.per_token,
-                                .scoring = o_.scoring,
-                                .groups = grouped ? o_.groups : 1,
-                                .kept_groups = grouped ? o_.kept_groups : 1,
-                                .group_score = o_.group_score,
-                                .renormalize = o_.renormalize != fault("expert weights renormalised wrongly"),
-                                .renorm_eps = o_.renorm_eps,
-                                .renorm_floor = o_.renorm_floor,
-                                .scale = fault("routed scale dropped") ? 1.0f : o_.scale};
   auto [chosen, weights] =
-      kernels::route(logits, fault("correction bias dropped") ? std::nullopt : correction_, form);
-  if (fault("expert weights dropped")) weights = scaled(mx::ones_like(weights), form.scale);
+      kernels::route(logits, fault("correction bias dropped") ? std::nullopt : correction_, form());
+  if (fault("expert weights dropped")) weights = scaled(mx::ones_like(weights), form().scale);
   return {chosen, weights};
+}
+
+kernels::RouteForm ExpertRouter::form() const {
+  const bool grouped = !fault("expert groups ignored");
+  return {.per_token = o_.per_token,
+          .scoring = o_.scoring,
+          .groups = grouped ? o_.groups : 1,
+          .kept_groups = grouped ? o_.kept_groups : 1,
+          .group_score = o_.group_score,
+          .renormalize = o_.renormalize != fault("expert weights renormalised wrongly"),
+          .renorm_eps = o_.renorm_eps,
+          .renorm_floor = o_.renorm_floor,
+          .scale = fault("routed scale dropped") ? 1.0f : o_.scale};
+}
+
+std::shared_ptr<ExpertChoice> ExpertRouter::choose(PhaseList& list) const {
+  return choice_phases(list, {.gate = gate_,
+                              .cap = o_.router_cap,
+                              .correction = correction_,
+                              .form = form(),
+                              .experts = o_.experts});
 }
 
 SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : o_(options) {
@@ -141,13 +153,16 @@ array SparseMoe::routed(const array& x, array chosen, array weights) const {
   array identity = weights;  // the weight that an input keeps for itself
   if (o_.zero_experts > 0) {
     const array zero = mx::greater_equal(chosen, array(o_.experts));
-    identity = mx::sum(mx::where(zero, weights, array(0.0f)), -1, /*keepdims=*/true);
+    identity = kernels::weighted_sum(mx::expand_dims(mx::where(zero, weights, array(0.0f)), -1),
+                                     mx::ones_like(weights));
     weights = mx::where(zero, array(0.0f), weights);
     chosen = mx::where(zero, array(0), chosen);
   }
   const array sum =
       o_.weighs_input && !fault("expert output weighed")
-          ? mx::sum(experts(mx::multiply(mx::expand_dims(x, 1), mx::expand_dims(weights, -1)), chosen), 1)
+          ? kernels::weighted_sum(
+                experts(mx::multiply(mx::expand_dims(x, 1), mx::expand_dims(weights, -1)), chosen),
+                mx::ones_like(weights))
           : kernels::weighted_sum(experts(x, chosen), weights);
   if (o_.zero_experts == 0 || fault("zero experts dropped")) return sum;
   return mx::add(sum, mx::multiply(x, identity));
@@ -168,8 +183,8 @@ array SparseMoe::joined(const array& x, const array& routed, const Residual& res
     case SharedMix::coefficient:
       break;
   }
-  const auto parts = mx::split(mx::softmax(shared_gate_(x), std::vector<int>{-1}, /*precise=*/true), 2, -1);
-  return plus(mx::add(mx::multiply(routed, parts[0]), mx::multiply((*shared_)(x), parts[1])));
+  const auto [mine, other] = two_weights(shared_gate_(x));
+  return plus(mx::add(mx::multiply(routed, mine), mx::multiply((*shared_)(x), other)));
 }
 
 array SparseMoe::with(const array& x, const array& chosen, const array& weights,
@@ -182,6 +197,48 @@ array SparseMoe::with(const array& x, const array& chosen, const array& weights,
 array SparseMoe::operator()(const array& x, const Residual& residual) const {
   const auto [chosen, weights] = router_.value()(x);
   return with(x, chosen, weights, residual);
+}
+
+bool SparseMoe::phases(PhaseList& list) const {
+  const auto residual = list.residual();
+  const auto choice = router_ ? router_->choose(list) : nullptr;
+  if (!choice) return false;
+  const auto x = list.value();
+
+  BesideExperts beside{.base = residual};
+  if (shared_) {
+    if (o_.shared.mix == SharedMix::gated) {
+      beside.mix = BesideExperts::gated;
+      beside.gate = list.aside(shared_gate_, Activation::sigmoid);
+    } else if (o_.shared.mix == SharedMix::coefficient) {
+      beside.mix = BesideExperts::coefficient;
+      beside.gate = list.aside(shared_gate_, Activation::none);
+    } else if (o_.shared.mix == SharedMix::average) {
+      beside.mix = BesideExperts::average;
+    }
+    const bool gates = beside.mix == BesideExperts::gated || beside.mix == BesideExperts::coefficient;
+    if (gates && beside.gate == PhaseList::kNone) return false;
+    if (o_.shared.mix != SharedMix::sum) list.set_residual(PhaseList::kNone);
+    if (!shared_->phases(list)) return false;
+    // A plain sum has taken the residual with it.
+    (o_.shared.mix == SharedMix::sum ? beside.base : beside.shared) = list.value();
+    list.set_value(x);
+  }
+
+  if (into_ && !list.linear(*into_)) return false;
+  const ExpertParts parts{.gate_up = gate_up_.out > 0 ? &gate_up_ : nullptr,
+                          .up = &up_,
+                          .down = down_,
+                          .gated = o_.gated,
+                          .activation = o_.activation,
+                          .clamp = o_.clamp,
+                          .weighs_input = o_.weighs_input,
+                          .keeps_input = o_.zero_experts > 0};
+  if (!expert_phases(list, choice, parts, into_ ? BesideExperts{} : beside)) return false;
+  if (!into_) return true;
+  if ((latent_norm_ && !list.norm(*latent_norm_)) || !list.linear(*back_)) return false;
+  beside_phases(list, beside, back_->out);
+  return true;
 }
 
 }  // namespace mlxcel

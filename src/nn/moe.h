@@ -4,6 +4,7 @@
 // References: transformers' MoE blocks (Qwen3Moe, DeepseekV2, DeepseekV3, GptOss, Llama4, LongcatFlash).
 #pragma once
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -89,13 +90,19 @@ std::vector<Rule> stack_experts();
 /// and those that moe_layer_freq skips.
 bool is_sparse(const Config& config, int layer, int layers, int first_default = 0);
 
+struct ExpertChoice;  // nn/expert_phases.h
+
 class ExpertRouter {
  public:
   ExpertRouter(const Weights& w, int hidden, const MoeOptions& options);
   /// Experts [tokens, per_token] int32, and their weights.
   std::pair<array, array> operator()(const array& x) const;
+  /// The same as phases, of the list's value, which stays; a norm before it is done. None: it cannot be said.
+  std::shared_ptr<ExpertChoice> choose(PhaseList& list) const;
 
  private:
+  kernels::RouteForm form() const;
+
   Linear gate_;
   std::optional<array> correction_;
   MoeOptions o_;
@@ -105,6 +112,7 @@ class SparseMoe {
  public:
   SparseMoe(const Weights& w, int hidden, const MoeOptions& options);
   array operator()(const array& x, const Residual& residual = std::nullopt) const;
+  bool phases(PhaseList& list) const;
   /// The same with a choice made elsewhere.
   array with(const array& x, const array& chosen, const array& weights, const Residual& residual) const;
 
