@@ -256,6 +256,10 @@ TEST_F(Convolutions, OfModelsAgreeWithTheLoop) {
        {2, 6, 7, 8, 35},
        {35, 3, 2, 3, 1},
        {.before = {2, 0, 1}, .after = {0, 1, 1}, .groups = 35}},
+      {"depthwise, three axes, further apart than a tile",
+       {1, 60, 9, 8, 5},
+       {5, 2, 2, 2, 1},
+       {.dilation = {50, 5, 5}, .groups = 5}},
       {"more rows than a region", {1, 17000, 2}, {5, 3, 2}, {.before = {2}}},
       {"only padding on one side", {1, 1, 9}, {11, 4, 9}, {.before = {9}, .after = {9}}},
   };
