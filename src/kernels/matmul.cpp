@@ -123,7 +123,8 @@ class ProductPlan : public PhaseWork {
     one_row_ = sources && rows_ > 1 && most_rows_ == 1 &&
                std::all_of(sources, sources + rows_, [&](int row) { return row == *sources; });
     own_panels_ = own_panel(panel_rows(), w_->columns);
-    by_tile_ = static_cast<int>(tiles_.size()) >= 4 * width;
+    // Made rows are made once, each by the worker that needs it.
+    by_tile_ = p_.made || static_cast<int>(tiles_.size()) >= 4 * width;
     // Some eight pieces a worker: nobody waits long for another's last one.
     grain_ = std::max(1, std::min(32 / std::max(rows_, 4), tasks_ / (8 * width)));
   }
@@ -212,8 +213,15 @@ class ProductPlan : public PhaseWork {
   void prepare(PanelKind kind, uint8_t* panel, int tile, int first, int last) const {
     const Tile& t = tiles_[static_cast<size_t>(tile)];
     const float* rows[16];
-    for (int i = 0; i < t.count; ++i) rows[i] = source(t.first + i);
-    if (p_.norm) normed(tile, rows);
+    if (p_.made) {
+      static thread_local Scratch scratch;
+      float* room = scratch.get<float>(static_cast<size_t>(t.count) * static_cast<size_t>(w_->columns));
+      for (int i = 0; i < t.count; ++i, room += w_->columns)
+        rows[i] = p_.made->row(first_row_ + t.first + i, room);
+    } else {
+      for (int i = 0; i < t.count; ++i) rows[i] = source(t.first + i);
+      if (p_.norm) normed(tile, rows);
+    }
     uint8_t* const to = panel + static_cast<size_t>(t.first) * panel_row_bytes(kind, w_->columns);
     switch (kind) {
       case kPairPanel:

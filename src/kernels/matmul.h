@@ -27,14 +27,23 @@ struct RowNorm {
   float eps = 0.0f;
   float offset = 0.0f;  // RMS: added to the weight
 };
+/// Rows that lie elsewhere, or that are put together when they are asked for. Asked by several workers at
+/// once.
+class RowSource {
+ public:
+  virtual ~RowSource() = default;
+  /// Row `index`, of the matrix's columns: where it lies, or in `room` after it was written there.
+  virtual const float* row(int index, float* room) const = 0;
+};
 struct Product {
   const Matrix::Storage* weights = nullptr;
   Precision precision = Precision::high;
   const float* x = nullptr;
-  ptrdiff_t x_stride = 0;         // between rows of x; 0: the matrix's columns
-  const RowNorm* norm = nullptr;  // of x's rows before they are multiplied
-  const int* sources = nullptr;   // row of x for each panel row; none: the same
-  const int* targets = nullptr;   // row of out for each panel row; none: the same
+  ptrdiff_t x_stride = 0;           // between rows of x; 0: the matrix's columns
+  const RowSource* made = nullptr;  // in place of x, sources and norm
+  const RowNorm* norm = nullptr;    // of x's rows before they are multiplied
+  const int* sources = nullptr;     // row of x for each panel row; none: the same
+  const int* targets = nullptr;     // row of out for each panel row; none: the same
   float* out = nullptr;
   int out_columns = 0;
   const float* bias = nullptr;

@@ -16,6 +16,7 @@
 
 #include "base/worker_pool.h"
 #include "kernels/attention.h"
+#include "kernels/convolution.h"
 #include "kernels/experts.h"
 #include "kernels/matrix.h"
 #include "kernels/phases.h"
@@ -131,6 +132,17 @@ void rows(Digest& digest) {
   digest.add(weights);
 }
 
+void convolutions(Digest& digest) {
+  const auto random = [](const Shape& shape) { return evaluated(mx::random::normal(shape)); };
+  const auto add = [&](const Shape& input, const Shape& shape, const ConvolutionForm& form) {
+    const Weight weight{"w", shape, random(shape), std::nullopt, std::nullopt, std::nullopt};
+    digest.add(Convolution(weight, random({shape[0]}), form)(random(input)));
+  };
+  add({2, 47, 40, 6}, {20, 3, 3, 6}, {.before = {1, 1}, .after = {1, 1}});
+  add({1, 300, 24}, {100, 5, 12}, {.before = {4}, .groups = 2});
+  add({2, 31, 40, 70}, {70, 3, 3, 1}, {.stride = {2, 1}, .before = {1, 1}, .after = {1, 1}, .groups = 70});
+}
+
 TEST(Pool, WritesItsDigest) {
   const char* path = std::getenv(kDigest);
   if (!path) GTEST_SKIP() << "part of the test below";
@@ -140,6 +152,7 @@ TEST(Pool, WritesItsDigest) {
   products(digest);
   late_products(digest);
   rows(digest);
+  convolutions(digest);
   std::ofstream(path) << digest.text();
   share_everything(false);
 }

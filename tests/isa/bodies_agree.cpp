@@ -1,7 +1,7 @@
 // The bodies of two instruction sets on the same bytes, without MLX: products of every kind of code and every
-// tile, row-wise operations, recurrences, attention over pages. Built by scripts/test_arm.sh for AArch64 and
-// run under an emulator; on x86-64 the same program compares the AVX2 bodies. usage: bodies_agree; the last
-// line is "N checks agree".
+// tile, row-wise operations, recurrences, depthwise convolutions, attention over pages. Built by
+// scripts/test_arm.sh for AArch64 and run under an emulator; on x86-64 the same program compares the AVX2
+// bodies. usage: bodies_agree; the last line is "N checks agree".
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
@@ -11,6 +11,7 @@
 #include <string>
 #include <vector>
 
+#include "kernels/isa/depthwise.h"
 #include "kernels/isa/matmul.h"
 #include "kernels/isa/neon.h"
 #include "kernels/isa/recurrent.h"
@@ -356,6 +357,29 @@ void recurrent(const RecurrentBodies& known, const RecurrentBodies& body) {
   close("gated sum", out1, out2, 1e-6f);
 }
 
+// ---- Depthwise convolutions ------------------------------------------------------------------------
+
+void depthwise(const DepthwiseBodies& known, const DepthwiseBodies& body) {
+  constexpr int kTaps = 5, kSlots = 40, kStride = 45;
+  const auto x = normals(kSlots * kStride, 41), weight = normals(kTaps * kDepthwiseBlock, 42),
+             bias = normals(kDepthwiseBlock, 43);
+  const int slot[kTaps] = {0, 2, 3, 7, 9};
+  for (const int channels : {1, 7, 8, 29, 32})
+    for (const int outputs : {1, 4, 11, 15}) {
+      const std::string name = "depthwise, " + std::to_string(channels) + " channels";
+      Floats slots(kSlots * kDepthwiseBlock, 1.0f), slots2 = slots, a(kStride * 15), b(a.size());
+      known.copy(x.data(), kStride, kSlots, channels, slots.data());
+      body.copy(x.data(), kStride, kSlots, channels, slots2.data());
+      same_bits(name + ": slots", slots, slots2);
+      DepthwiseRun run{slots.data(), weight.data(), bias.data(), slot,     a.data(), kStride,
+                       kTaps,        outputs,       2,           channels, 2};
+      known.run(run);
+      run.out = b.data();
+      body.run(run);
+      close(name, a, b, 1e-6f);
+    }
+}
+
 // ---- Attention -------------------------------------------------------------------------------------
 
 /// One row of `tokens` queries at `position` over pages of its own, all kv heads; its output and its pages.
@@ -454,12 +478,14 @@ int main() {
   }
   row_wise(rowwise_generic(), rowwise_neon());
   recurrent(recurrent_generic(), recurrent_neon());
+  depthwise(depthwise_generic(), depthwise_neon());
   attention(kAttentionGeneric, kAttentionNeon);
 #else
   products(matmul_generic(), matmul_avx2());
   dense(matmul_generic(), matmul_avx2());
   row_wise(rowwise_generic(), rowwise_avx2());
   recurrent(recurrent_generic(), recurrent_avx2());
+  depthwise(depthwise_generic(), depthwise_avx2());
   attention(kAttentionGeneric, kAttentionAvx2);
 #endif
   std::printf("%d checks agree\n", checks);

@@ -6,6 +6,7 @@
 #include "kernels/isa/vector_avx512.h"
 #include "kernels/isa/vector_math.h"
 
+#include "kernels/isa/depthwise_body.h"
 #include "kernels/isa/matmul_body.h"
 #include "kernels/isa/rowwise_body.h"
 
@@ -188,6 +189,32 @@ TEST(EmulatedAvx512, RowwiseAgreesWithTheGenericBodies) {
     other.gate(x.data(), x.data(), kind, x.size(), b.data());
     same("gate");
   }
+}
+
+TEST(EmulatedAvx512, DepthwiseAgreesWithTheGenericBodies) {
+  using kernels::kDepthwiseBlock;
+  const auto& other = kernels::depthwise_generic();
+  constexpr int kTaps = 5, kSlots = 40, kStride = 45;
+  const auto x = random_values(kSlots * kStride, 8), weight = random_values(kTaps * kDepthwiseBlock, 9),
+             bias = random_values(kDepthwiseBlock, 10);
+  const int slot[kTaps] = {0, 2, 3, 7, 9};
+  for (const int channels : {1, 15, 16, 17, 31, 32})
+    for (const int outputs : {1, 4, 11, 15})
+      for (const bool biased : {false, true}) {
+        std::vector<float> slots(kSlots * kDepthwiseBlock, 1.0f), same = slots;
+        kDepthwise.copy(x.data(), kStride, kSlots, channels, slots.data());
+        other.copy(x.data(), kStride, kSlots, channels, same.data());
+        ASSERT_EQ(slots, same) << channels;
+        std::vector<float> a(kStride * 15, -3.0f), b = a;
+        kernels::DepthwiseRun r{slots.data(), weight.data(), biased ? bias.data() : nullptr,
+                                slot,         a.data(),      kStride,
+                                kTaps,        outputs,       2,
+                                channels,     kGelu};
+        kDepthwise.run(r);
+        r.out = b.data();
+        other.run(r);
+        for (size_t i = 0; i < a.size(); ++i) ASSERT_NEAR(a[i], b[i], 1e-5f) << channels << " " << i;
+      }
 }
 
 }  // namespace

@@ -3,6 +3,7 @@
 #pragma once
 
 #include "kernels/isa/attention_call.h"
+#include "kernels/isa/depthwise.h"
 #include "kernels/isa/matmul.h"
 #include "kernels/isa/recurrent.h"
 #include "kernels/isa/rowwise.h"
@@ -15,6 +16,7 @@ const MatmulBodies& matmul_neon();
 const MatmulBodies& matmul_i8mm();
 const RowwiseBodies& rowwise_neon();
 const RecurrentBodies& recurrent_neon();
+const DepthwiseBodies& depthwise_neon();
 #endif
 
 }  // namespace mlxcel::kernels
