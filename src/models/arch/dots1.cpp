@@ -11,7 +11,6 @@ Decoder build(const Config& c, const Weights& w) {
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   auto moe = MoeOptions::grouped(c);
   moe.renormalize = c.get("norm_topk_prob", false);
-  moe.renormalize = c.get("norm_topk_prob", false);
   const auto rope = Rope::from(c, d);
   const Bias bias = bias_if(c.get("attention_bias", false));
   const int window = c.integer("sliding_window", 0, kMaxPositions, c.is_null("sliding_window") ? 0 : 4096);
