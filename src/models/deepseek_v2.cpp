@@ -6,6 +6,8 @@ namespace mlxcel {
 
 MoeOptions deepseek_v2_experts(const Config& c) {
   auto moe = MoeOptions::grouped(c);
+  if (const auto scores = c.get<std::string>("scoring_func", "softmax"); scores != "softmax")
+    fail(ErrorKind::unsupported, "{}: scoring_func \"{}\": expected softmax", c.where(), scores);
   moe.scoring = Scoring::softmax;
   moe.correction.clear();
   moe.group_score = GroupScore::best;

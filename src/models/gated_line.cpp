@@ -10,9 +10,8 @@ namespace mlxcel {
 namespace {
 
 Dims gated_dims(const Config& c) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 256);
-  return d;
+  const bool first = c.get<std::string>("model_type", "").starts_with("qwen3_next");
+  return Dims::from(c, {.kv_heads = first ? 2 : 4, .head_dim = 256});
 }
 
 GatedAttentionOptions full_attention(const Config& c, const Dims& d, float eps) {

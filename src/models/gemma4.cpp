@@ -24,8 +24,7 @@ std::vector<bool> gemma4_sliding(const Config& c, int layers) {
 }
 
 Gemma4Heads gemma4_heads(const Config& c, bool key_is_value) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  const auto d = Dims::from(c, {.kv_heads = 4, .head_dim = 256});
   Dims wide = d;
   wide.head_dim = c.integer("global_head_dim", 2, 8192, 512);
   if (key_is_value && c.has("num_global_key_value_heads"))

@@ -4,11 +4,21 @@
 
 namespace mlxcel {
 
+namespace {
+
+MoeOptions experts(const Config& c, const LatentMoeDefaults& defaults) {
+  auto moe = MoeOptions::grouped(c, defaults.groups, defaults.kept_groups);
+  moe.scale = c.get("routed_scaling_factor", defaults.scale);
+  return moe;
+}
+
+}  // namespace
+
 Decoder latent_moe_decoder(const Config& c, const Weights& w, const LatentMoeDefaults& defaults,
                            const LatentMixer& mixer) {
   const auto d = mla_dims(c);
   const float eps = epsilon(c, "rms_norm_eps", defaults.eps);
-  const auto moe = MoeOptions::grouped(c, defaults.groups, defaults.kept_groups);
+  const auto moe = experts(c, defaults);
   const auto mla = MlaOptions::from(c, d);
   const auto attention = [&](int i, const Weights& layer) {
     const Weights scope = layer / "self_attn";
@@ -26,7 +36,7 @@ MtpArch latent_mtp(const LatentMoeDefaults& defaults, LatentMixer (*mixer)(const
     const float eps = epsilon(c, "rms_norm_eps", defaults.eps);
     const auto mla = MlaOptions::from(c, d);
     const Weights own = w / "mtp", attention = own / "self_attn";
-    const auto moe = MoeOptions::grouped(c, defaults.groups, defaults.kept_groups);
+    const auto moe = experts(c, defaults);
     return deepseek_mtp(own, d.hidden, eps,
                         {PreNorm{.mixer_norm = own.rms_norm("input_layernorm", d.hidden, eps),
                                  .mixer = mixer ? mixer(c)(0, attention, mla) : Mixer(Mla(attention, mla)),

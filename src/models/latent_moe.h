@@ -21,6 +21,7 @@ struct LatentMoeDefaults {
   int groups = 8;
   int kept_groups = 4;
   int dense_layers = 3;
+  float scale = 2.5f;  // routed_scaling_factor
 };
 
 /// Layer `i`'s attention in its scope ("self_attn").

@@ -1,5 +1,6 @@
 #include "nn/dims.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "base/error.h"
@@ -17,16 +18,19 @@ Dims Dims::from(const Config& config, const Dims& defaults) {
   d.hidden = size("hidden_size", kMaxWidth, defaults.hidden);
   d.layers = size("num_hidden_layers", kMaxLayers, defaults.layers);
   d.heads = size("num_attention_heads", kMaxHeads, defaults.heads);
-  d.kv_heads = size("num_key_value_heads", kMaxHeads, defaults.kv_heads > 0 ? defaults.kv_heads : d.heads);
+  // null means what follows from the other sizes; the family's own counts where the key is left out.
+  const auto left_out = [&](const char* key, int usual) { return config.is_null(key) ? 0 : usual; };
+  const int shared = left_out("num_key_value_heads", defaults.kv_heads);
+  const int usual = left_out("head_dim", defaults.head_dim);
+  d.kv_heads = size("num_key_value_heads", kMaxHeads, shared > 0 ? shared : d.heads);
   if (d.heads % d.kv_heads != 0)
     fail(ErrorKind::bad_checkpoint,
          "{}: num_attention_heads {}: expected a multiple of num_key_value_heads {}", config.where(), d.heads,
          d.kv_heads);
-  if (!config.has("head_dim") && defaults.head_dim == 0 && d.hidden % d.heads != 0)
+  if (!config.has("head_dim") && usual == 0 && d.hidden % d.heads != 0)
     fail(ErrorKind::bad_checkpoint, "{}: hidden_size {}: expected a multiple of num_attention_heads {}",
          config.where(), d.hidden, d.heads);
-  const int shared = defaults.head_dim > 0 ? defaults.head_dim : d.hidden / d.heads;
-  d.head_dim = config.integer("head_dim", 1, 8192, shared > 0 ? shared : 1);
+  d.head_dim = config.integer("head_dim", 1, 8192, usual > 0 ? usual : std::max(d.hidden / d.heads, 1));
   d.max_positions = config.integer("max_position_embeddings", 0, kMaxPositions, defaults.max_positions);
   return d;
 }

@@ -1,6 +1,7 @@
 // dump_logits MODEL TOKENS_FILE OUT [exact|high|fast] [f32|f16] [native|reference]: log-probabilities of
-// every position as float32 [tokens, vocab], for tools/oracle/compare_kl.py. TOKENS_FILE holds ids apart by
-// blanks.
+// every position as float32 [tokens, vocab], for tools/oracle/compare_kl.py and tools/golden/vary.py; of an
+// encoder, hidden states. TOKENS_FILE holds ids apart by blanks. Keys of the config that nobody read are
+// listed on stderr.
 #include <cstdio>
 #include <exception>
 #include <fstream>
@@ -30,14 +31,23 @@ int run(int argc, char** argv) {
   if (tokens.empty()) fail(ErrorKind::not_found, "{}: no token ids", argv[2]);
 
   real::Loaded loaded(argv[1], setup);
-  RowState row = loaded.make_row();
   std::ofstream out(argv[3], std::ios::binary);
-  for (const auto& logits : loaded.logits(row, tokens, Wants::all)) {
-    std::vector<float> values;
-    for (const double x : real::log_probabilities(logits)) values.push_back(static_cast<float>(x));
+  const auto write = [&out](const std::vector<float>& values) {
     out.write(reinterpret_cast<const char*>(values.data()),
               static_cast<std::streamsize>(values.size() * sizeof(float)));
+  };
+  if (loaded.model().info().encoder) {
+    for (const auto& hidden : loaded.hidden({tokens})) write(hidden);
+  } else {
+    RowState row = loaded.make_row();
+    for (const auto& logits : loaded.logits(row, tokens, Wants::all)) {
+      std::vector<float> values;
+      for (const double x : real::log_probabilities(logits)) values.push_back(static_cast<float>(x));
+      write(values);
+    }
   }
+  for (const std::string& key : loaded.checkpoint().config.unread())
+    std::fprintf(stderr, "not read: %s\n", key.c_str());
   if (!out.flush()) fail(ErrorKind::internal, "{}: could not be written", argv[3]);
   return 0;
 }

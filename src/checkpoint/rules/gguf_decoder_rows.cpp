@@ -227,6 +227,11 @@ void complete_gguf_rope(const GgufFacts& facts, ConfigDraft& config) {
     config.set("rope_scaling", longrope);
   } else if (!scaling.empty()) {
     config.set("rope_scaling", scaling);
+  } else if (facts.prefix == "apertus." || facts.prefix == "gpt-oss.") {
+    // Where these families' configs say nothing, they mean the published scaling.
+    ConfigDraft plain;
+    plain.set("rope_type", "default");
+    config.set("rope_scaling", plain);
   }
 }
 

@@ -3,6 +3,7 @@
 #include <cmath>
 
 #include "models/kit.h"
+#include "models/usual_rope.h"
 
 namespace mlxcel {
 
@@ -39,7 +40,10 @@ Decoder build(const Config& c, const Weights& w) {
   const auto norm = rms_norms(d.hidden, eps);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);
   const Bias bias = bias_if(c.get("attention_bias", false));
-  const auto rope = Rope::from(c, d, {.theta = 12000000.0f});
+  const auto rope =
+      rope_or(c, d, {.theta = 12000000.0f},
+              R"({"rope_type": "llama3", "rope_theta": 12000000.0, "factor": 8.0, "low_freq_factor": 1.0,
+                                "high_freq_factor": 4.0, "original_max_position_embeddings": 8192})");
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int, const Weights& layer) {
     return PreNorm{
         .mixer_norm = norm(layer, "attention_layernorm"),

@@ -26,7 +26,7 @@ class NormedMlp {
 };
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 5});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const auto norm = rms_norms(d.hidden, eps);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);

@@ -7,7 +7,9 @@ namespace mlxcel {
 namespace {
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.vocab = 256000, .hidden = 8192, .layers = 40, .heads = 64});
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, 22528);
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const auto norm = layer_norms(d.hidden, epsilon(c, "layer_norm_eps", 1e-5f), Bias::none);
   const Bias bias = bias_if(c.get("attention_bias", false));
   const int pattern = c.integer("sliding_window_pattern", 1, kMaxLayers, 4);
@@ -21,7 +23,7 @@ Decoder build(const Config& c, const Weights& w) {
                                         .window = plan.window(i),
                                         .qkv_bias = bias,
                                         .out_bias = bias}),
-                    .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
+                    .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, Bias::none)};
   });
   model.logit_scale(factor(c, "logit_scale", 0.0625f));
   return model;

@@ -13,7 +13,7 @@ Decoder build(const Config& c, const Weights& w) {
   moe.renormalize = c.get("norm_topk_prob", false);
   const auto rope = Rope::from(c, d);
   const Bias bias = bias_if(c.get("attention_bias", false));
-  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const int window = c.integer("sliding_window", 0, kMaxPositions, c.is_null("sliding_window") ? 0 : 4096);
   const int full = c.integer("max_window_layers", 0, kMaxLayers, 62);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return window > 0 && i >= full; });
 

@@ -56,7 +56,7 @@ std::function<bool(int)> sparse_layers(const Config& c, int layers) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 4});
   const auto moe = experts(c);
   const auto rope = Rope::from(c, d, {.theta = 500000.0f, .interleaved = true});
   const Bias bias = bias_if(c.get("use_bias", false));
@@ -77,7 +77,7 @@ Decoder build(const Config& c, const Weights& w) {
 
 /// A dense layer, whose output goes to the head as it is.
 MtpBlock mtp(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 4});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const Bias bias = bias_if(c.get("use_bias", false));
   const Weights own = w / "mtp";

@@ -21,9 +21,10 @@ bool is_local(const Config& c, int i) {
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
-  const auto moe = MoeOptions::grouped(c);
+  auto moe = MoeOptions::grouped(c);
+  moe.scale = c.get("routed_scaling_factor", 2.5f);
   const auto rope = Rope::from(c, d);
-  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const int window = c.integer("sliding_window", 0, kMaxPositions, c.is_null("sliding_window") ? 0 : 4096);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return window > 0 && is_local(c, i); });
 
   return sparse_decoder(c, w, d, eps,
@@ -45,7 +46,7 @@ MtpBlock mtp(const Config& c, const Weights& w) {
   const auto kinds = listed_kinds(c, "mtp_layer_types", c.integer("num_nextn_predict_layers", 1, 64, 1),
                                   {"sliding_attention", "full_attention"});
   const bool slides = !kinds.empty() && kinds[0] == "sliding_attention";
-  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const int window = c.integer("sliding_window", 0, kMaxPositions, c.is_null("sliding_window") ? 0 : 4096);
   const AttentionOptions attention{.rope = rope_if(window == 0 || slides, Rope::from(c, d)),
                                    .qk_norm = HeadNormOptions{.eps = eps},
                                    .window = slides ? window : 0,

@@ -94,7 +94,7 @@ struct Layer {
 };
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const auto conv = w.peek("model.layers.0.mamba.conv1d.weight");
   const auto m = multipliers(c, conv && conv->shape.size() == 3 && conv->shape[2] == 1 && conv->shape[1] > 1);

@@ -88,8 +88,7 @@ std::vector<bool> sliding_layers(const Config& c, int layers) {
 
 Decoder build(const Config& whole, const Weights& w) {
   const Config c = text_config(whole);
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 256);
+  const auto d = Dims::from(c, {.kv_heads = 2, .head_dim = 256});
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto activation = activation_from(c.get<std::string>("hidden_activation", "gelu_pytorch_tanh"));
   const AltUpShape shape{.hidden = d.hidden,

@@ -8,7 +8,7 @@ namespace mlxcel {
 namespace {
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const auto moe = MoeOptions::grouped(c);
   const auto rope = Rope::from(c, d, {.part = 0.5f});
@@ -32,7 +32,7 @@ std::vector<Rule> rules(const Config& c, const Source&) {
 }
 
 MtpBlock mtp(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const Weights layer = w / "mtp";
   std::optional<HeadNormOptions> head_norm;

@@ -7,7 +7,8 @@ namespace mlxcel {
 
 namespace {
 
-constexpr LatentMoeDefaults kDefaults{.eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 1};
+constexpr LatentMoeDefaults kDefaults{
+    .eps = 1e-5f, .groups = 1, .kept_groups = 1, .dense_layers = 1, .scale = 1.8f};
 
 /// Its block, in the checkpoint or in a folder of its own (`mlxcel split-mtp`).
 MtpArch mtp() {

@@ -1,6 +1,7 @@
 // gpt-oss: windows on every second layer, a learned sink per head, experts with biases and a clamped gate.
 // Reference: transformers GptOssForCausalLM.
 #include "models/kit.h"
+#include "models/usual_rope.h"
 
 namespace mlxcel {
 
@@ -21,11 +22,12 @@ MoeOptions experts(const Config& c) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 64);
+  const auto d = Dims::from(c, {.kv_heads = 8, .head_dim = 64});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const auto moe = experts(c);
-  const auto rope = Rope::from(c, d, {.theta = 150000.0f});
+  const auto rope = rope_or(c, d, {.theta = 150000.0f},
+                            R"({"rope_type": "yarn", "factor": 32.0, "beta_fast": 32.0, "beta_slow": 1.0,
+                                "truncate": false, "original_max_position_embeddings": 4096})");
   const auto plan = LayerPlan::from(c, d.layers, c.integer("sliding_window", 0, kMaxPositions, 128),
                                     [](int i) { return i % 2 == 0; });
   const Bias bias = bias_if(c.get("attention_bias", true));

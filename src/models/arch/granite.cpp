@@ -7,7 +7,9 @@ namespace mlxcel {
 namespace {
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.vocab = 32000, .hidden = 4096, .layers = 32, .heads = 32});
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, 11008);
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-6f));
   const Bias attention_bias = bias_if(c.get("attention_bias", false)),
              mlp_bias = bias_if(c.get("mlp_bias", false));
@@ -21,7 +23,7 @@ Decoder build(const Config& c, const Weights& w) {
             layer / "self_attn", d,
             {.rope = rope, .scale = scores, .qkv_bias = attention_bias, .out_bias = attention_bias}),
         .ffn_norm = norm(layer, "post_attention_layernorm"),
-        .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, mlp_bias),
+        .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, mlp_bias),
         .scale = branches};
   });
   model.logit_scale(1.0f / factor(c, "logits_scaling"));

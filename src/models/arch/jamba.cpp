@@ -29,8 +29,7 @@ MambaOptions mamba(const Config& c, int hidden, float eps) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  auto d = Dims::from(c);
-  if (!c.has("num_key_value_heads") && d.heads % 8 == 0) d.kv_heads = 8;
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto options = mamba(c, d.hidden, eps);
   const int width = c.integer("intermediate_size", 1, kMaxWidth);

@@ -81,7 +81,6 @@ Decoder build(const Config& c, const Weights& w) {
   d.max_positions = either(c, "model_max_length", "max_position_embeddings", 0, kMaxPositions, 0);
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const auto full = full_layers(c, d.layers);
-  const int dense = c.integer("first_k_dense_replace", 0, kMaxLayers, 1);
   const int width = c.integer("intermediate_size", 1, kMaxWidth, 9216);
   const auto activation = activation_from(c.get<std::string>("hidden_act", "silu"));
   const auto mixer = [&](int i, const Weights& scope) {
@@ -89,7 +88,7 @@ Decoder build(const Config& c, const Weights& w) {
                                         : Mixer(KdaMixer(scope, delta(c, d.hidden, eps)));
   };
   const auto ffn = [&](int i, const Weights& scope) {
-    if (i >= dense) return Ffn(SparseMoe(scope, d.hidden, experts(c)));
+    if (is_sparse(c, i, d.layers, 1)) return Ffn(SparseMoe(scope, d.hidden, experts(c)));
     return Ffn(GatedMlp(scope, d.hidden, width, activation, Bias::none));
   };
 

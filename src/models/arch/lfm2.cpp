@@ -50,7 +50,7 @@ MoeOptions experts(const Config& c) {
 
 Decoder build(const Config& whole, const Weights& w) {
   const Config c = text_config(whole);
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const float eps = epsilon(c, "norm_eps", 1e-5f);
   const bool sparse = c.has("num_dense_layers") || c.has("moe_intermediate_size");
   const int dense = sparse ? c.integer("num_dense_layers", 0, kMaxLayers, 2) : d.layers;

@@ -6,21 +6,43 @@ namespace mlxcel {
 
 namespace {
 
+/// What a config leaves out. Files of models with towers do: their text_config holds what differs from this.
+struct Defaults {
+  Dims dims;
+  int width, window;
+  float eps = 1e-6f;
+};
+
+Defaults defaults_of(const std::string& type) {
+  if (type == "mistral")
+    return {{.vocab = 32000, .hidden = 4096, .layers = 32, .heads = 32, .kv_heads = 8}, 14336, 4096};
+  if (type == "iquestcoder")
+    return {{.vocab = 76800, .hidden = 5120, .layers = 80, .heads = 40, .kv_heads = 8, .head_dim = 128},
+            27648,
+            0,
+            1e-5f};
+  return {{.vocab = 32000, .hidden = 4096, .layers = 32, .heads = 32}, 11008, 0};
+}
+
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c, {.heads = 32});
   const auto type = c.get<std::string>("model_type", "");
+  const Defaults defaults = defaults_of(type);
+  const auto d = Dims::from(c, defaults.dims);
   if (type == "iquestcoder")
     for (const bool changed : {c.has("clip_qkv"), c.get("use_sliding_window", false)})
       if (changed)
         fail(ErrorKind::unsupported, "{}: clip_qkv and use_sliding_window are not supported for iquestcoder",
              c.where());
   const bool attention_bias = c.get("attention_bias", false), mlp_bias = c.get("mlp_bias", false);
-  const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
+  const int window =
+      c.integer("sliding_window", 0, kMaxPositions, c.is_null("sliding_window") ? 0 : defaults.window);
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, defaults.width);
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool mistral = type == "mistral";
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int) { return mistral && window > 0; });
   const auto rope = Rope::from(c, d);
 
-  return pre_norm_decoder(c, w, d, epsilon(c, "rms_norm_eps", 1e-6f),
+  return pre_norm_decoder(c, w, d, epsilon(c, "rms_norm_eps", defaults.eps),
                           {.mixer =
                                [&](int i, const Weights& layer) {
                                  return Attention(layer / "self_attn", d,
@@ -31,7 +53,8 @@ Decoder build(const Config& c, const Weights& w) {
                                },
                            .ffn =
                                [&](int, const Weights& layer) {
-                                 return GatedMlp::from(c, layer / "mlp", d.hidden, bias_if(mlp_bias));
+                                 return GatedMlp(layer / "mlp", d.hidden, width, activation,
+                                                 bias_if(mlp_bias));
                                }});
 }
 

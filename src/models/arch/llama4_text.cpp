@@ -40,6 +40,8 @@ Decoder build(const Config& c, const Weights& w) {
   const auto rotated = rotated_layers(c, d.layers, 4);
   const int chunk =
       c.is_null("attention_chunk_size") ? 0 : c.integer("attention_chunk_size", 1, kMaxPositions, 8192);
+  // The mask has a list of its own; where it is left out, rotated layers are those in chunks.
+  const auto kinds = listed_kinds(c, "layer_types", d.layers, {"chunked_attention", "full_attention"});
   const auto rope = Rope::from(c, d, {.theta = 500000.0f, .interleaved = true});
   std::optional<QueryTemperature> temperature;
   if (c.get("attn_temperature_tuning", true))
@@ -55,9 +57,9 @@ Decoder build(const Config& c, const Weights& w) {
   return standard_decoder(w, d, norm, {.tie = tied(c, false)}, [&](int i, const Weights& layer) {
     const bool turns = rotated[static_cast<size_t>(i)];
     AttentionOptions attention{.rope = rope_if(turns, rope), .qkv_bias = bias, .out_bias = bias};
+    if (kinds.empty() ? turns : kinds[static_cast<size_t>(i)] == "chunked_attention") attention.chunk = chunk;
     if (turns) {
       attention.qk_norm = qk_norm;
-      attention.chunk = chunk;
     } else {
       attention.temperature = temperature;
     }

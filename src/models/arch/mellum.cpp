@@ -19,8 +19,7 @@ MoeOptions experts(const Config& c) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 128);
+  const auto d = Dims::from(c, {.kv_heads = 4, .head_dim = 128});
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto moe = experts(c);
   const Bias bias = bias_if(c.get("attention_bias", false));

@@ -77,11 +77,7 @@ NarrowValuesOptions attention(const Config& c, const Dims& d, bool slides) {
           .bias = bias_if(c.get("attention_bias", false))};
 }
 
-Dims dims(const Config& c) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 192);
-  return d;
-}
+Dims dims(const Config& c) { return Dims::from(c, {.head_dim = 192}); }
 
 float norm_epsilon(const Config& c) {
   return c.has("layernorm_epsilon") ? epsilon(c, "layernorm_epsilon", 1e-5f)

@@ -14,8 +14,11 @@ QueryTemperature temperature(const Config& c) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c, {.kv_heads = 8});
+  const auto d = Dims::from(
+      c, {.vocab = 131072, .hidden = 4096, .layers = 34, .heads = 32, .kv_heads = 8, .head_dim = 128});
   const auto norm = rms_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, 14336);
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const int window = c.integer("sliding_window", 0, kMaxPositions, 0);
   const auto rope = Rope::from(c, d, {.theta = 1000000.0f});
   const auto warmth = temperature(c);
@@ -28,7 +31,7 @@ Decoder build(const Config& c, const Weights& w) {
                                        .qkv_bias = Bias::none,
                                        .out_bias = Bias::none}),
                    .ffn_norm = norm(layer, "post_attention_layernorm"),
-                   .ffn = GatedMlp::from(c, layer / "mlp", d.hidden, Bias::none)};
+                   .ffn = GatedMlp(layer / "mlp", d.hidden, width, activation, Bias::none)};
   });
 }
 

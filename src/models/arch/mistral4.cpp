@@ -20,6 +20,9 @@ Decoder build(const Config& c, const Weights& w) {
   auto mla = MlaOptions::from(c, d);
   const Config rope = c.child("rope_parameters");
   const auto scaling = rope.empty() ? c.child("rope_scaling") : rope;
+  if (scaling.empty())
+    fail(ErrorKind::bad_checkpoint, "{}: rope_parameters: expected this family's rotation, found nothing",
+         c.where());
   if (scaling.has("llama_4_scaling_beta"))
     mla.temperature = {.factor = scaling.get<float>("llama_4_scaling_beta"),
                        .length = scaling.integer("original_max_position_embeddings", 1, kMaxPositions)};

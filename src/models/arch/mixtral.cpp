@@ -17,7 +17,7 @@ MoeOptions experts(const Config& c) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const float eps = epsilon(c, "rms_norm_eps", 1e-5f);
   const auto moe = experts(c);
   const auto rope = Rope::from(c, d, {.theta = 1000000.0f});

@@ -64,7 +64,7 @@ MoeOptions experts(const Config& c) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(c, {.kv_heads = 8});
   const auto norm = layer_norms(d.hidden, epsilon(c, "rms_norm_eps", 1e-5f));
   const auto moe = experts(c);
   const float nearness = c.get("router_jitter_noise", 0.01f);

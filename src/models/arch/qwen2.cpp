@@ -6,25 +6,46 @@ namespace mlxcel {
 
 namespace {
 
+/// What a config leaves out; the text side of Qwen2-VL and Qwen2.5-VL has the largest model's sizes.
+struct Defaults {
+  Dims dims;
+  int width, first_sliding;
+  float eps, theta;
+};
+
+Defaults defaults_of(const Config& c) {
+  const auto type = c.get<std::string>("model_type", "");
+  if (type.starts_with("qwen2_vl") || type.starts_with("qwen2_5_vl"))
+    return {
+        {.vocab = 152064, .hidden = 8192, .layers = 80, .heads = 64, .kv_heads = 8}, 29568, 80, 1e-5f, 1e6f};
+  return {
+      {.vocab = 151936, .hidden = 4096, .layers = 32, .heads = 32, .kv_heads = 32}, 22016, 28, 1e-6f, 1e4f};
+}
+
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const Defaults defaults = defaults_of(c);
+  const auto d = Dims::from(c, defaults.dims);
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, defaults.width);
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const bool slides = c.get("use_sliding_window", false);
   const int window = slides ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
-  const int first_sliding = c.integer("max_window_layers", 0, kMaxLayers, 28);
+  const int first_sliding = c.integer("max_window_layers", 0, kMaxLayers, defaults.first_sliding);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return slides && i >= first_sliding; });
-  const auto rope = Rope::from(c, d);
+  const auto rope = Rope::from(c, d, {.theta = defaults.theta});
 
-  return pre_norm_decoder(
-      c, w, d, epsilon(c, "rms_norm_eps", 1e-6f),
-      {.mixer =
-           [&](int i, const Weights& layer) {
-             return Attention(layer / "self_attn", d,
-                              {.rope = rope,
-                               .window = plan.window(i),
-                               .qkv_bias = Bias::required,
-                               .out_bias = Bias::none});
-           },
-       .ffn = [&](int, const Weights& layer) { return GatedMlp::from(c, layer / "mlp", d.hidden); }});
+  return pre_norm_decoder(c, w, d, epsilon(c, "rms_norm_eps", defaults.eps),
+                          {.mixer =
+                               [&](int i, const Weights& layer) {
+                                 return Attention(layer / "self_attn", d,
+                                                  {.rope = rope,
+                                                   .window = plan.window(i),
+                                                   .qkv_bias = Bias::required,
+                                                   .out_bias = Bias::none});
+                               },
+                           .ffn =
+                               [&](int, const Weights& layer) {
+                                 return GatedMlp(layer / "mlp", d.hidden, width, activation, Bias::none);
+                               }});
 }
 
 /// MiMo's: the state comes before the token, and each of its published layers is a block of its own, of which

@@ -6,26 +6,32 @@ namespace mlxcel {
 namespace {
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const auto d = Dims::from(
+      c, {.vocab = 151936, .hidden = 4096, .layers = 32, .heads = 32, .kv_heads = 32, .head_dim = 128});
+  const int width = c.integer("intermediate_size", 1, kMaxWidth, 22016);
+  const auto activation = activation_from(c, "hidden_act", "silu");
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const bool attention_bias = c.get("attention_bias", false), slides = c.get("use_sliding_window", false);
   const int window = slides ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
   const int first_sliding = c.integer("max_window_layers", 0, kMaxLayers, 28);
   const auto plan = LayerPlan::from(c, d.layers, window, [&](int i) { return slides && i >= first_sliding; });
-  const auto rope = Rope::from(c, d);
+  const bool sees = c.get<std::string>("model_type", "").starts_with("qwen3_vl");
+  const auto rope = Rope::from(c, d, {.theta = sees ? 500000.0f : 10000.0f});
 
-  return pre_norm_decoder(
-      c, w, d, eps,
-      {.mixer =
-           [&](int i, const Weights& layer) {
-             return Attention(layer / "self_attn", d,
-                              {.rope = rope,
-                               .qk_norm = HeadNormOptions{.eps = eps},
-                               .window = plan.window(i),
-                               .qkv_bias = bias_if(attention_bias),
-                               .out_bias = bias_if(attention_bias)});
-           },
-       .ffn = [&](int, const Weights& layer) { return GatedMlp::from(c, layer / "mlp", d.hidden); }});
+  return pre_norm_decoder(c, w, d, eps,
+                          {.mixer =
+                               [&](int i, const Weights& layer) {
+                                 return Attention(layer / "self_attn", d,
+                                                  {.rope = rope,
+                                                   .qk_norm = HeadNormOptions{.eps = eps},
+                                                   .window = plan.window(i),
+                                                   .qkv_bias = bias_if(attention_bias),
+                                                   .out_bias = bias_if(attention_bias)});
+                               },
+                           .ffn =
+                               [&](int, const Weights& layer) {
+                                 return GatedMlp(layer / "mlp", d.hidden, width, activation, Bias::none);
+                               }});
 }
 
 }  // namespace

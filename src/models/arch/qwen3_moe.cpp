@@ -21,13 +21,14 @@ MoeOptions experts(const Config& c) {
 }
 
 Decoder build(const Config& c, const Weights& w) {
-  const auto d = Dims::from(c);
+  const bool sees = c.get<std::string>("model_type", "").starts_with("qwen3_vl");
+  const auto d = Dims::from(c, {.kv_heads = sees ? 16 : 4});
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
   const auto moe = experts(c);
   const Bias bias = bias_if(c.get("attention_bias", false));
   const int window =
       c.get("use_sliding_window", false) ? c.integer("sliding_window", 1, kMaxPositions, 4096) : 0;
-  const auto rope = Rope::from(c, d);
+  const auto rope = Rope::from(c, d, {.theta = sees ? 500000.0f : 10000.0f});
   return sparse_decoder(c, w, d, eps,
                         {[&](int) {
                            return AttentionOptions{.rope = rope,

@@ -8,8 +8,7 @@ namespace mlxcel {
 namespace {
 
 Decoder build(const Config& c, const Weights& w) {
-  auto d = Dims::from(c);
-  d.head_dim = c.integer("head_dim", 2, 8192, 128);
+  const auto d = Dims::from(c, {.kv_heads = 8, .head_dim = 128});
   const auto moe = MoeOptions::grouped(c);
   const auto rope = Rope::from(c, d, {.theta = 1000000.0f});
 

@@ -25,6 +25,7 @@ Decoder build(const Config& whole, const Weights& w) {
   const auto d = Dims::from(c);
   if (c.get("use_mla", false))
     fail(ErrorKind::unsupported, "{}: use_mla true: no published Unlimited OCR has it", c.where());
+  listed_kinds(c, "layer_types", d.layers, {"reference_sliding_attention"});  // the only kind there is here
   const char* key = c.has("sliding_window_size") ? "sliding_window_size" : "sliding_window";
   const int window = c.integer(key, 1, kMaxPositions, 128);
   const auto rope = Rope::from(c, d);
