@@ -19,19 +19,10 @@
 #include "base/error.h"
 #include "kernels/isa/dispatch.h"
 #include "kernels/packed.h"
+#include "kernels/testdata.h"
 
 namespace mlxcel::kernels {
 namespace {
-
-array evaluated(array a) {
-  a = mx::contiguous(a);
-  mx::eval(a);
-  return a;
-}
-
-array normal(const Shape& shape, uint64_t seed) {
-  return evaluated(mx::random::normal(shape, mx::float32, 0.0f, 1.0f, mx::random::key(seed)));
-}
 
 Weight coded(const Shape& shape, int bits, uint64_t seed) {
   const auto planes = mx::quantize(normal(shape, seed), 32, bits);

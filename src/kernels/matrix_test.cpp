@@ -14,15 +14,10 @@
 #include "kernels/elementwise.h"
 #include "kernels/isa/dispatch.h"
 #include "kernels/packed.h"
+#include "kernels/testdata.h"
 
 namespace mlxcel::kernels {
 namespace {
-
-array evaluated(array a) {
-  a = mx::contiguous(a);
-  mx::eval(a);
-  return a;
-}
 
 std::vector<float> values(const array& a) {
   const array wide = evaluated(mx::astype(a, mx::float32));

@@ -12,15 +12,10 @@
 
 #include "kernels/isa/dispatch.h"
 #include "kernels/matrix.h"
+#include "kernels/testdata.h"
 
 namespace mlxcel::kernels {
 namespace {
-
-array evaluated(array a) {
-  a = mx::contiguous(a);
-  mx::eval(a);
-  return a;
-}
 
 /// Random codes, scales about zero-mean weights, biases that no format without them has.
 Weight coded_weight(const Shape& shape, QuantFormat format, mx::Dtype dtype, int seed) {

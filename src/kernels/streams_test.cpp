@@ -16,19 +16,10 @@
 #include "base/worker_pool.h"
 #include "kernels/matrix.h"
 #include "kernels/phases.h"
+#include "kernels/testdata.h"
 
 namespace mlxcel::kernels {
 namespace {
-
-array evaluated(array a) {
-  a = mx::contiguous(a);
-  mx::eval(a);
-  return a;
-}
-
-array normal(const Shape& shape, uint64_t seed) {
-  return evaluated(mx::random::normal(shape, mx::float32, 0.0f, 1.0f, mx::random::key(seed)));
-}
 
 Weight coded(int rows, int bits, uint64_t seed) {
   const auto planes = mx::quantize(normal({rows, 96}, seed), 32, bits);
