@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import models
-from hub import REPO, Hub, content, partials, repository, store_of
+from hub import REPO, Hub, content, partials, repository, store_of, waits_for_partial
 
 
 def check_snapshot_of_allowed_files(context):
@@ -96,13 +96,11 @@ def check_killed_download_is_resumed(context):
         hub.delay = lambda name, sent: time.sleep(0.05) if name == "model.safetensors" else None
         process = subprocess.Popen([context.mlxcel, "download", REPO], env=dict(context.environment, **env),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not any(p.stat().st_size > 200000 for p in partials(folder)):
-            time.sleep(0.02)
+        half_done = waits_for_partial(folder, "model.safetensors", 200000)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not (folder / "model.safetensors").exists(), "nothing half-done under its own name"
-        kept = partials(folder)[0].stat().st_size
+        kept = half_done.stat().st_size
         hub.delay = None
         # What is there is not taken for a model while offline.
         offline = context.fails(1, "run", "-m", REPO, "-p", "x", "--offline", env=env)
@@ -127,9 +125,7 @@ def check_changed_etag_starts_afresh(context):
         hub.refusals = []
         process = subprocess.Popen([context.mlxcel, "download", REPO], env=dict(context.environment, **env),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        until = time.monotonic() + 30
-        while time.monotonic() < until and not any(p.stat().st_size >= 50000 for p in partials(folder)):
-            time.sleep(0.01)
+        waits_for_partial(folder, "model.safetensors", 50000)
         process.kill()
         process.wait()
         new = content(500000, 2)

@@ -5,6 +5,7 @@ import json
 import random
 import shutil
 import threading
+import time
 import urllib.parse
 
 REPO = "acme/tiny"
@@ -30,6 +31,20 @@ def store_of(context, name):
 
 def partials(folder):
     return [p for p in folder.rglob("*.partial")]
+
+
+def waits_for_partial(folder, of, size, seconds=30):
+    """The half-done copy of the file `of`, once it holds `size` bytes. Others may come and go while this looks."""
+    until = time.monotonic() + seconds
+    while time.monotonic() < until:
+        for path in partials(folder):
+            try:
+                if of in path.name and path.stat().st_size >= size:
+                    return path
+            except FileNotFoundError:
+                pass  # renamed to its own name since it was listed
+        time.sleep(0.01)
+    raise AssertionError(f"no half-done {of} of {size} bytes within {seconds} s: {[p.name for p in partials(folder)]}")
 
 
 class Hub:
