@@ -18,6 +18,7 @@
 #endif
 
 #include "base/error.h"
+#include "base/pause.h"
 
 namespace mlxcel {
 namespace {
@@ -28,14 +29,6 @@ constexpr int kPausesBeforeYield = 2000;
 // The gap between two tokens must not park the workers: waking one costs 50 us and more.
 constexpr auto kSpin = std::chrono::milliseconds(2);
 
-void pause_cpu() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
-
 /// Waits until `done()` holds, giving way to other processes after a while.
 template <class Done>
 void await(const Done& done) {
@@ -43,7 +36,7 @@ void await(const Done& done) {
     if (done()) return;
     pause_cpu();
   }
-  while (!done()) std::this_thread::yield();
+  while (!done()) give_way();
 }
 
 std::vector<int> allowed_cpus() {
@@ -190,7 +183,7 @@ void WorkerPool::Impl::serve(int worker) {
     if (!moved()) {
       const auto until = std::chrono::steady_clock::now() + kSpin;
       while (!moved() && !sleepy.load(std::memory_order_relaxed) && std::chrono::steady_clock::now() < until)
-        std::this_thread::yield();
+        give_way();
     }
     for (;;) {
       const uint32_t call = calls.load(std::memory_order_acquire);

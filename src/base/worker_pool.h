@@ -64,7 +64,7 @@ class WorkerPool {
   /// Lets the workers sleep at once (no active sequence); the next run() wakes them.
   void park();
 
-  /// For a thread that does nothing but call run() (MLX's stream thread): moves it off the CPUs that
+  /// For the threads that call run() on the hot path (MLX's, the model's): moves them off the CPUs that
   /// the other workers are pinned to. Once a thread; later calls cost a thread-local read.
   void settle_caller();
 

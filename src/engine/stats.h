@@ -87,7 +87,7 @@ struct EngineStats {  // a copy, consistent, cheap
   DraftPlaces draft_places;
 
   double prompt_seconds = 0, decode_seconds = 0;
-  double kernel_seconds = 0;  // of both, inside evaluation: the rest is the engine's own time between steps
+  double kernel_seconds = 0;  // of both, in the model's steps: the rest is the engine's own time between them
   double longest_gap_ms = 0;  // between two tokens of a row, so far
   int max_token_gap_ms = 0, step_token_budget = 0;  // in force now
   int running = 0, waiting = 0, step_rows = 0;

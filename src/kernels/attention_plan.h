@@ -1,6 +1,6 @@
 // One attention over pages as phases: the rotation of heads where asked, the append to the pages, the tiles
 // (or their segments apart), the merge. Internal to this room.
-// Thread: MLX's stream thread. What a call points at must live until the phases have run.
+// Thread: MLX's stream thread or the model thread. What a call points at must live until the phases have run.
 #pragma once
 
 #include <cstddef>

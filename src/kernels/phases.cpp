@@ -4,8 +4,8 @@
 #include <atomic>
 #include <cstdint>
 #include <new>
-#include <thread>
 
+#include "base/pause.h"
 #include "base/worker_pool.h"
 
 namespace mlxcel::kernels {
@@ -14,14 +14,6 @@ namespace {
 constexpr int kMostShares = 256;
 // A pause is 40 to 140 cycles: well past the end of a neighbour's task, well before a time slice's.
 constexpr int kPausesBeforeYield = 2000;
-
-void pause_cpu() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#elif defined(__aarch64__)
-  asm volatile("yield");
-#endif
-}
 
 /// One worker's share of the phase at work: the phase's number above, pieces taken below. A share still of an
 /// earlier phase counts as untouched, so nobody has to reset it.
@@ -85,7 +77,7 @@ class Progress {
       else
         pause_cpu();
     }
-    while (!over()) std::this_thread::yield();
+    while (!over()) give_way();
   }
 
   const std::vector<Phase>& phases_;

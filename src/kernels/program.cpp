@@ -10,6 +10,8 @@
 namespace mlxcel::kernels {
 namespace {
 
+// Of a step: what is said of a model of thirty layers. A longer one grows as vectors do.
+constexpr size_t kOps = 192;
 // Below so many multiply-adds a program's phases are not worth a second worker.
 constexpr long long kParallel = 1 << 18;
 constexpr size_t kLine = 16;  // floats of a cache line
@@ -26,7 +28,7 @@ RowNorm row_norm(const NormForm& form) {
 
 Program::Norm::Norm(const NormForm& f) : form(f), row(row_norm(f)) {}
 
-/// What an evaluation needs beside the program; kept by the stream's thread, so that nothing is allocated
+/// What an evaluation needs beside the program; kept by the thread that runs it, so that nothing is allocated
 /// once warm.
 class Program::Run {
  public:
@@ -261,6 +263,15 @@ bool Program::takes_bank(const Matrix& matrix) {
   return storage && storage->mode == KernelMode::native && storage->experts > 0 && !storage->gate_up;
 }
 
+template <class O>
+void Program::say(O op) {
+  if (ops_.empty()) {  // growing moved every operation twice, a fifth of what building a step took
+    ops_.reserve(kOps);
+    slots_.reserve(kOps);
+  }
+  ops_.emplace_back(std::move(op));
+}
+
 Program::Slot Program::make(int rows, int width, int input) {
   slots_.push_back({.rows = rows, .width = width, .input = input});
   return static_cast<Slot>(slots_.size()) - 1;
@@ -294,13 +305,13 @@ Program::Slot Program::input(const array& x) {
 
 Program::Slot Program::lookup(const Matrix& table, const array& ids, float scale) {
   const Slot out = make(ids.shape(0), table.columns());
-  ops_.push_back(Lookup{table.storage(), node_input(ids), scale, out});
+  say(Lookup{table.storage(), node_input(ids), scale, out});
   return out;
 }
 
 Program::Slot Program::angles(const array& positions, const array& frequencies, float scale) {
   const Slot out = make(positions.shape(0), 2 * frequencies.shape(0));
-  ops_.push_back(Angles{node_input(positions), frequencies, scale, out});
+  say(Angles{node_input(positions), frequencies, scale, out});
   return out;
 }
 
@@ -316,7 +327,7 @@ Program::Slot Program::product(Slot x, const Matrix& matrix, ProductForm form) {
   std::optional<Norm> norm;
   if (form.norm) norm.emplace(*form.norm);
   const Slot out = make(count, columns);
-  ops_.push_back(Multiply{storage, precision(), x, std::move(form), std::move(norm), out});
+  say(Multiply{storage, precision(), x, std::move(form), std::move(norm), out});
   return out;
 }
 
@@ -337,8 +348,7 @@ Program::Slot Program::attention(Slot qkv, const HeadsForm& heads, const std::op
     return n;
   };
   const Slot out = make(rows(qkv), form.heads * blocks.value_dim);
-  ops_.push_back(
-      Attend{qkv, heads, norm(heads.q_norm), norm(heads.k_norm), sinks, pool, std::move(rows_of), form, out});
+  say(Attend{qkv, heads, norm(heads.q_norm), norm(heads.k_norm), sinks, pool, std::move(rows_of), form, out});
   return out;
 }
 
@@ -348,7 +358,7 @@ Program::Slot Program::add(Slot a, Slot b, std::optional<NormForm> form, float s
   std::optional<Norm> norm;
   if (form) norm.emplace(*form);
   const Slot out = make(rows(b), width(b));
-  ops_.push_back(Add{a, b, std::move(norm), scale, out});
+  say(Add{a, b, std::move(norm), scale, out});
   return out;
 }
 
@@ -362,14 +372,14 @@ void Program::columns(Slot x, ColumnsForm form) {
          form.width);
   std::optional<Norm> norm;
   if (form.norm) norm.emplace(*form.norm);
-  ops_.push_back(Columns{x, std::move(form), std::move(norm)});
+  say(Columns{x, std::move(form), std::move(norm)});
 }
 
 Program::Slot Program::multiply(Slot a, Slot b, Activation activation) {
   if (rows(a) != rows(b) || width(b) < 1 || width(a) % width(b) != 0)
     fail(ErrorKind::internal, "program: [{}, {}] times [{}, {}]", rows(a), width(a), rows(b), width(b));
   const Slot out = make(rows(a), width(a));
-  ops_.push_back(Times{a, b, activation, out});
+  say(Times{a, b, activation, out});
   return out;
 }
 
@@ -385,7 +395,7 @@ std::vector<Program::Slot> Program::work(WorkForm form) {
   for (const Shape& shape : work.form.gives) gives_.push_back(shape);
   work.form.arrays.clear();  // the node holds them
   std::vector<Slot> made = work.made;
-  ops_.push_back(std::move(work));
+  say(std::move(work));
   return made;
 }
 
@@ -397,7 +407,7 @@ Program::Slot Program::by_heads(Slot x, const Matrix& bank, int out_each) {
     fail(ErrorKind::internal, "program: {} heads of {} for a row of {}, {} apart", heads, storage->columns,
          stride(x), out_each);
   const Slot out = make(rows(x), heads * out_each);
-  ops_.push_back(HeadMultiply{storage, precision(), x, out});
+  say(HeadMultiply{storage, precision(), x, out});
   return out;
 }
 
@@ -412,7 +422,7 @@ void Program::turn(Slot x, Slot to, TurnForm form) {
       (form.angles != kNone && width(form.angles) > form.width))
     fail(ErrorKind::internal, "program: {} heads of {} from [{}, {}] to [{}, {}]", form.heads, form.width,
          rows(x), stride(x), rows(to), width(to));
-  ops_.push_back(TurnHeads{x, form, to});
+  say(TurnHeads{x, form, to});
 }
 
 Program::Slot Program::latent_attention(Slot q, Slot k, const PagePool& pool,
@@ -424,7 +434,7 @@ Program::Slot Program::latent_attention(Slot q, Slot k, const PagePool& pool,
     fail(ErrorKind::internal, "program: q of {} and k of {} values, pages hold latents of {}", width(q),
          width(k), blocks.key_dim);
   const Slot out = make(rows(q), form.heads * blocks.latent);
-  ops_.push_back(AttendLatent{q, k, pool, std::move(rows_of), form, out});
+  say(AttendLatent{q, k, pool, std::move(rows_of), form, out});
   return out;
 }
 
@@ -545,11 +555,12 @@ std::vector<array> Program::output(std::shared_ptr<Program> program, Slot slot) 
   std::vector<Shape> shapes{{last.rows, last.width}};
   shapes.insert(shapes.end(), program->gives_.begin(), program->gives_.end());
   const std::vector<mx::Dtype> types(shapes.size(), mx::float32);
-  return native_ops("program", std::move(shapes), types, inputs,
-                    [program = std::shared_ptr<const Program>(std::move(program))](const Buffers& buffers) {
-                      static thread_local Run run;
-                      run(*program, buffers);
-                    });
+  return native_ops_at_once(
+      "program", std::move(shapes), types, inputs,
+      [program = std::shared_ptr<const Program>(std::move(program))](const Buffers& buffers) {
+        static thread_local Run run;
+        run(*program, buffers);
+      });
 }
 
 }  // namespace mlxcel::kernels

@@ -206,6 +206,8 @@ class Program {
   int stride(Slot slot) const { return width(values(slot).of == kNone ? slot : values(slot).of); }
   void expect_own(Slot x, const char* what) const;
 
+  template <class O>
+  void say(O op);
   Slot make(int rows, int width, int input = -1);
   int node_input(const array& x);
   template <class Visit>

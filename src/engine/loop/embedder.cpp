@@ -70,8 +70,8 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
              nullptr, input.job->seconds.empty() ? 0 : input.job->seconds[input.index]);
   step.seal();
   if (first.scores) return score(inputs, step, outcome);
-  array hidden = mx::contiguous(model_.hidden(step));
   const TimePoint before = Clock::now();
+  array hidden = mx::contiguous(model_.hidden(step));
   mx::eval(hidden);
   outcome.kernel_seconds += seconds_between(before, Clock::now());
   outcome.any_succeeded = true;
@@ -98,8 +98,8 @@ void Embedder::evaluate(const std::vector<Input>& inputs, Outcome& outcome) {
 
 void Embedder::score(const std::vector<Input>& inputs, Step& step, Outcome& outcome) {
   const bool answers = inputs.front().job->answers.has_value();
-  array values = mx::contiguous(answers ? model_.logits(step) : model_.scores(step));
   const TimePoint before = Clock::now();
+  array values = mx::contiguous(answers ? model_.logits(step) : model_.scores(step));
   mx::eval(values);
   outcome.kernel_seconds += seconds_between(before, Clock::now());
   outcome.any_succeeded = true;

@@ -267,6 +267,7 @@ void Loop::forward(const std::vector<Piece>& pieces) {
   }
   step.seal();
   const bool states_too = drafter_ && drafter_->wants_states();
+  const TimePoint before = Clock::now();  // a program that waits for nothing runs while the graph is built
   // A step that wants no logits still fills the rows' state: the last hidden states pull it.
   std::optional<array> states;
   array result = array(0.0f);
@@ -277,7 +278,6 @@ void Loop::forward(const std::vector<Piece>& pieces) {
   std::vector<array> outputs = step.pending();
   outputs.push_back(result);
   if (states) outputs.push_back(*states);
-  const TimePoint before = Clock::now();
   mx::eval(std::move(outputs));
   if (wanted && (result.dtype() != mx::float32 || !result.flags().row_contiguous)) {
     result = mx::contiguous(mx::astype(result, mx::float32));

@@ -1,0 +1,103 @@
+// No product, convolution or attention of any architecture is left to MLX's own CPU code, which is two to
+// three orders of magnitude slower than ours: the graph of a step is searched for such nodes, of weights in 4
+// bits and dense.
+#include <gtest/gtest.h>
+#include <mlx/primitives.h>
+#include <mlx/transforms.h>
+
+#include <algorithm>
+#include <set>
+#include <string>
+#include <unordered_set>
+#include <vector>
+
+#include "kernels/matrix.h"
+#include "network.h"
+#include "nn/phases.h"
+
+namespace mlxcel::archtest {
+namespace {
+
+/// Names of MLX's operations that multiply matrices or convolve.
+bool is_product(const std::string& name) {
+  static const std::set<std::string> names = {"Matmul",
+                                              "AddMM",
+                                              "BlockMaskedMM",
+                                              "GatherMM",
+                                              "SegmentedMM",
+                                              "QuantizedMatmul",
+                                              "QQMatmul",
+                                              "GatherQMM",
+                                              "GatherQQMM",
+                                              "Convolution",
+                                              "ScaledDotProductAttention"};
+  return names.contains(name);
+}
+
+/// Names of all nodes that arrays hang on.
+std::multiset<std::string> nodes_of(std::vector<array> open) {
+  std::multiset<std::string> names;
+  std::unordered_set<std::uintptr_t> seen;
+  while (!open.empty()) {
+    const array one = open.back();
+    open.pop_back();
+    if (!seen.insert(one.id()).second || !one.has_primitive()) continue;
+    names.insert(one.primitive().name());
+    open.insert(open.end(), one.inputs().begin(), one.inputs().end());
+  }
+  return names;
+}
+
+class NativeTest : public ::testing::TestWithParam<size_t> {
+ protected:
+  void SetUp() override {
+    set_kernel_mode(KernelMode::native);
+    set_fusing(false);  // as nodes: what a program holds is ours
+  }
+  void TearDown() override {
+    set_kernel_mode(mode_);
+    set_fusing(true);
+  }
+
+ private:
+  KernelMode mode_ = kernel_mode();
+};
+
+TEST_P(NativeTest, nothing_that_multiplies_is_left_to_mlx) {
+  const NamedArch& entry = arch_table()[GetParam()];
+  for (const bool dense : {false, true}) {
+    const auto source = tiny_source(entry);
+    const auto model = build_model(tiny_config(entry), dense ? source : quantised(source, 32));
+    StateStore store(model->layout(), {.kv_dtype = mx::float16, .max_tokens = 1024});
+    RowState row = store.make_row(), other = store.make_row();
+    // A prompt alone, one beside a token, a token alone.
+    const Tokens prompt = some_tokens(model->info().vocab_size, 41);
+    size_t ours = 0;
+    for (const std::vector<int>& counts : {std::vector<int>{41}, {1, 41}, {1}}) {
+      Step step;
+      step.add(&row, std::span(prompt).first(static_cast<size_t>(counts[0])), Wants::all);
+      if (counts.size() > 1) step.add(&other, prompt, Wants::last);
+      step.seal();
+      const bool encoder = model->info().encoder;
+      std::vector<array> outputs = step.pending();
+      outputs.push_back(encoder ? model->hidden(step) : model->logits(step));
+      const auto late = step.pending();
+      outputs.insert(outputs.end(), late.begin(), late.end());
+      const auto names = nodes_of(outputs);
+      ours += names.count("matmul");
+      for (const std::string& name : names)
+        EXPECT_FALSE(is_product(name))
+            << name << " in a step of " << counts.size() << " rows, " << (dense ? "dense" : "4-bit");
+      mx::eval(outputs);
+      step.commit();
+      if (encoder) break;
+    }
+    EXPECT_GT(ours, 0u) << "the graph was not seen";
+  }
+}
+
+std::string name_of(const ::testing::TestParamInfo<size_t>& info) { return arch_table()[info.param].family; }
+INSTANTIATE_TEST_SUITE_P(All, NativeTest, ::testing::Range<size_t>(0, arch_table().size()), name_of);
+
+}  // namespace
+}  // namespace mlxcel::archtest
