@@ -74,7 +74,8 @@ std::function<bool(PhaseList&)> phases_of(const std::shared_ptr<const Part>& par
 }
 
 /// A part that looks across tokens (attention, a recurrence): y = part(x) (+ residual). Any part with
-/// `array operator()(const array& x, Step&) const`; one that also takes a residual adds it itself.
+/// `array operator()(const array& x, Step&) const`; one that also takes a residual adds it itself. Where
+/// layers have one part only it may be a feed-forward, which needs no step.
 class Mixer {
  public:
   template <class Part>
@@ -85,9 +86,11 @@ class Mixer {
     call_ = [part](const array& x, Step& step, const Residual& residual) {
       if constexpr (std::is_invocable_v<const Part&, const array&, Step&, const Residual&>) {
         return (*part)(x, step, residual);
-      } else {
+      } else if constexpr (std::is_invocable_v<const Part&, const array&, Step&>) {
         const array y = (*part)(x, step);
         return residual ? mx::add(*residual, y) : y;
+      } else {
+        return (*part)(x, residual);
       }
     };
   }

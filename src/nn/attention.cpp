@@ -131,8 +131,7 @@ bool Attention::phases(PhaseList& list) const {
   // and heads in another order stay outside.
   HeadPlan plan = plan_;
   if (later_rope_) plan.rope = later_rope_;
-  if (!slot_ || blocks_ || tiled_ || (q_norm_ && plan_.rope) || (plan.rope && plan.rope->limit() > 0))
-    return false;
+  if (!slot_ || blocks_ || tiled_ || (q_norm_ && plan_.rope)) return false;
   const auto residual = list.residual();
   auto open = PhaseList::kNone;
   if (gate_) {

@@ -74,7 +74,7 @@ TEST(SplitHeads, angles_follow_the_step) {
     EXPECT_EQ(once.id(), twice.id()) << "layers share a step's table";
     array table = once;
     table.eval();
-    EXPECT_EQ(table.shape(), (Shape{tokens, 2, 2}));
+    EXPECT_EQ(table.shape(), (Shape{tokens, 4}));
     EXPECT_EQ(table.data<float>()[0], 1.0f);  // cos 0
     EXPECT_FLOAT_EQ(table.data<float>()[4 + 2], std::sin(1.0f));
   }

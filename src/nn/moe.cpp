@@ -112,8 +112,8 @@ SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : 
   const Weights bank = w / o_.bank;
   const int read = o_.latent.width > 0 ? o_.latent.width : hidden;
   if (o_.latent.width > 0) {
-    into_ = w.linear(o_.latent.into, read, hidden, Bias::none);
-    back_ = w.linear(o_.latent.back, hidden, read, Bias::none);
+    into_ = w.linear(o_.latent.into, read, hidden, o_.latent.bias);
+    back_ = w.linear(o_.latent.back, hidden, read, o_.latent.bias);
     if (!o_.latent.norm.empty()) latent_norm_ = w.rms_norm(o_.latent.norm, read, o_.latent.eps);
   }
   const bool plain = o_.gated && !o_.clamp && o_.expert_bias == Bias::none;
@@ -125,8 +125,13 @@ SparseMoe::SparseMoe(const Weights& w, int hidden, const MoeOptions& options) : 
     up_ = bank.bank("up_proj", o_.experts, o_.width, read, o_.expert_bias);
   down_ = bank.bank("down_proj", o_.experts, read, o_.width, o_.expert_bias);
   if (o_.shared.width == 0) return;
-  shared_.emplace(w / o_.shared.name, hidden, o_.shared.width, o_.activation, Bias::as_stored,
-                  GatedMlpNames{}, o_.shared.clamp);
+  const Weights own = w / o_.shared.name;
+  if (o_.shared.gated)
+    shared_.emplace(own, hidden, o_.shared.width, o_.activation, o_.shared.bias, GatedMlpNames{},
+                    o_.shared.clamp);
+  else
+    plain_shared_.emplace(own, "up_proj", "down_proj", hidden, o_.shared.width, o_.activation,
+                          o_.shared.bias);
   if (o_.shared.mix == SharedMix::gated)
     shared_gate_ = w.linear(o_.shared.gate, 1, hidden, Bias::none);
   else if (o_.shared.mix == SharedMix::coefficient)
@@ -168,23 +173,27 @@ array SparseMoe::routed(const array& x, array chosen, array weights) const {
   return mx::add(sum, mx::multiply(x, identity));
 }
 
+array SparseMoe::shared(const array& x, const Residual& residual) const {
+  return shared_ ? (*shared_)(x, residual) : (*plain_shared_)(x, residual);
+}
+
 array SparseMoe::joined(const array& x, const array& routed, const Residual& residual) const {
-  if (!shared_ || fault("shared experts dropped")) return residual ? mx::add(*residual, routed) : routed;
+  if (!has_shared() || fault("shared experts dropped")) return residual ? mx::add(*residual, routed) : routed;
   const auto plus = [&](const array& y) { return residual ? mx::add(*residual, y) : y; };
   switch (o_.shared.mix) {
     case SharedMix::sum:
-      return mx::add(routed, (*shared_)(x, residual));
+      return mx::add(routed, shared(x, residual));
     case SharedMix::gated: {
       const array opened = kernels::activate(shared_gate_(x), Activation::sigmoid);
-      return plus(mx::add(routed, mx::multiply((*shared_)(x), opened)));
+      return plus(mx::add(routed, mx::multiply(shared(x), opened)));
     }
     case SharedMix::average:
-      return plus(scaled(mx::add(routed, (*shared_)(x)), 0.5f));
+      return plus(scaled(mx::add(routed, shared(x)), 0.5f));
     case SharedMix::coefficient:
       break;
   }
   const auto [mine, other] = two_weights(shared_gate_(x));
-  return plus(mx::add(mx::multiply(routed, mine), mx::multiply((*shared_)(x), other)));
+  return plus(mx::add(mx::multiply(routed, mine), mx::multiply(shared(x), other)));
 }
 
 array SparseMoe::with(const array& x, const array& chosen, const array& weights,
@@ -206,7 +215,7 @@ bool SparseMoe::phases(PhaseList& list) const {
   const auto x = list.value();
 
   BesideExperts beside{.base = residual};
-  if (shared_) {
+  if (has_shared()) {
     if (o_.shared.mix == SharedMix::gated) {
       beside.mix = BesideExperts::gated;
       beside.gate = list.aside(shared_gate_, Activation::sigmoid);
@@ -219,7 +228,7 @@ bool SparseMoe::phases(PhaseList& list) const {
     const bool gates = beside.mix == BesideExperts::gated || beside.mix == BesideExperts::coefficient;
     if (gates && beside.gate == PhaseList::kNone) return false;
     if (o_.shared.mix != SharedMix::sum) list.set_residual(PhaseList::kNone);
-    if (!shared_->phases(list)) return false;
+    if (!(shared_ ? shared_->phases(list) : plain_shared_->phases(list))) return false;
     // A plain sum has taken the residual with it.
     (o_.shared.mix == SharedMix::sum ? beside.base : beside.shared) = list.value();
     list.set_value(x);

@@ -38,6 +38,8 @@ struct SharedExperts {
   std::string name = "shared_experts";
   std::string gate = {};  // gated: "<gate>.weight" [1, hidden]; coefficient: [2, hidden] and a bias
   std::optional<ClampedGlu> clamp = {};
+  bool gated = true;  // false: down(activation(up(x)))
+  Bias bias = Bias::as_stored;
 };
 
 /// Experts that read and give fewer features than the model has.
@@ -46,6 +48,7 @@ struct LatentExperts {
   std::string into = "routed_expert_down_proj", back = "routed_expert_up_proj";
   std::string norm = {};  // of what they give, if any
   float eps = 1e-5f;
+  Bias bias = Bias::none;  // of both
 };
 
 struct MoeOptions {
@@ -120,12 +123,15 @@ class SparseMoe {
   array experts(const array& x, const array& chosen) const;
   array routed(const array& x, array chosen, array weights) const;
   array joined(const array& x, const array& routed, const Residual& residual) const;
+  array shared(const array& x, const Residual& residual = std::nullopt) const;
+  bool has_shared() const { return shared_ || plain_shared_; }
 
   MoeOptions o_;
   std::optional<ExpertRouter> router_;
   GatedLinear gate_up_;  // gated, no biases, no clamp
   Linear up_, down_;     // up_: up alone, or gate then up
   std::optional<GatedMlp> shared_;
+  std::optional<Mlp> plain_shared_;
   Linear shared_gate_;
   std::optional<Linear> into_, back_;
   std::optional<RmsNorm> latent_norm_;

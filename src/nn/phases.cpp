@@ -178,7 +178,9 @@ bool PhaseList::normed(const Norm& norm) {
 PhaseList::Slot PhaseList::angles(const Rope& rope) {
   for (const auto& [key, slot] : angles_)
     if (key == rope.identity()) return slot;
-  const Slot slot = program_->angles(step_.positions(), rope.table(), rope.scale());
+  // Where a row's length decides, its angles come from outside.
+  const Slot slot = rope.limit() > 0 ? program_->input(rope.angles(step_))
+                                     : program_->angles(step_.positions(), rope.table(), rope.scale());
   angles_.emplace_back(rope.identity(), slot);
   return slot;
 }
@@ -214,7 +216,7 @@ bool PhaseList::by_heads(const Linear& bank, int out_each) {
 }
 
 bool PhaseList::turn(Slot from, Slot to, kernels::Program::TurnForm form, const std::optional<Rope>& rope) {
-  if (rope && (rope->limit() > 0 || !kernels::Program::is_constant(rope->table()))) return false;
+  if (rope && !kernels::Program::is_constant(rope->table())) return false;
   if (rope) {
     form.angles = angles(*rope);
     form.interleaved = rope->interleaved();

@@ -315,8 +315,8 @@ array Rope::angles(const Step& step) const {
     }
     tables = array(all.data(), {static_cast<int>(step.rows().size()), half}, mx::float32);
   }
-  recent_->angles = kernels::native_op(
-      "rope_angles", {tokens, 2, half}, mx::float32, {step.positions(), tables},
+  recent_->angles = kernels::native_ops_at_once(
+      "rope_angles", {{tokens, 2 * half}}, {mx::float32}, {step.positions(), tables},
       [tokens, half, scale = scale_, table_of = std::move(table_of)](const kernels::Buffers& b) {
         const auto fill = [&](int begin, int end) {
           for (ptrdiff_t t = begin; t < end; ++t) {
@@ -332,7 +332,7 @@ array Rope::angles(const Step& step) const {
         };
         if (tokens < 16) return fill(0, tokens);
         WorkerPool::shared().each(tokens, 8, fill);
-      });
+      })[0];
   return *recent_->angles;
 }
 

@@ -45,7 +45,7 @@ class Rope {
   /// x [tokens, heads, head_dim], rotated at the step's positions.
   array operator()(const array& x, const Step& step) const;
 
-  /// Each token's cosines, then sines, times scale(): [tokens, 2, frequencies]. Made once a step and shared
+  /// Each token's cosines, then sines, times scale(): [tokens, 2 * frequencies]. Made once a step and shared
   /// by the layers that share this Rope. Native kernels only.
   array angles(const Step& step) const;
 

@@ -96,8 +96,47 @@ TEST_P(NativeTest, nothing_that_multiplies_is_left_to_mlx) {
   }
 }
 
+/// The families that are asked for most: each a single program, which waits for no node of MLX's graph and is
+/// done before anything is evaluated.
+const char* const kCommon[] = {"llama",       "qwen2",    "qwen3",     "qwen3_moe", "gemma3_text",
+                               "gpt_oss",     "glm4_moe", "phi3",      "olmo2",     "smollm3",
+                               "deepseek_v3", "gpt2",     "starcoder2"};
+
+class CommonTest : public NativeTest {};
+
+TEST_P(CommonTest, a_step_is_done_when_it_is_built) {
+  const NamedArch& entry = arch_table()[GetParam()];
+  set_fusing(true);
+  const auto model = build_model(tiny_config(entry), quantised(tiny_source(entry), 32));
+  StateStore store(model->layout(), {.kv_dtype = mx::float16, .max_tokens = 1024});
+  RowState row = store.make_row();
+  const Tokens prompt = some_tokens(model->info().vocab_size, 41);
+  for (const size_t count : {size_t{41}, size_t{1}}) {
+    Step step;
+    step.add(&row, std::span(prompt).first(count), Wants::last);
+    step.seal();
+    const array logits = model->logits(step);
+    EXPECT_TRUE(logits.is_available()) << count << " tokens";
+    auto outputs = step.pending();
+    outputs.push_back(logits);
+    mx::eval(outputs);
+    step.commit();
+  }
+}
+
+std::vector<size_t> places_of_common() {
+  std::vector<size_t> places;
+  for (const char* const name : kCommon)
+    for (size_t i = 0; i < arch_table().size(); ++i)
+      if (arch_table()[i].family == name) places.push_back(i);
+  return places;
+}
+TEST(Common, each_is_a_family) { EXPECT_EQ(places_of_common().size(), std::size(kCommon)); }
+
 std::string name_of(const ::testing::TestParamInfo<size_t>& info) { return arch_table()[info.param].family; }
 INSTANTIATE_TEST_SUITE_P(All, NativeTest, ::testing::Range<size_t>(0, arch_table().size()), name_of);
+
+INSTANTIATE_TEST_SUITE_P(All, CommonTest, ::testing::ValuesIn(places_of_common()), name_of);
 
 }  // namespace
 }  // namespace mlxcel::archtest

@@ -33,13 +33,6 @@ std::vector<bool> attention_layers(const Config& c, int layers) {
   return list;
 }
 
-/// The dense MLP, with experts beside it where there are any.
-struct Branches {
-  GatedMlp shared;
-  std::optional<SparseMoe> moe = {};
-  array operator()(const array& x) const { return moe ? shared(x, (*moe)(x)) : shared(x); }
-};
-
 Decoder build(const Config& c, const Weights& w) {
   const auto d = Dims::from(c);
   const float eps = epsilon(c, "rms_norm_eps", 1e-6f);
@@ -58,18 +51,17 @@ Decoder build(const Config& c, const Weights& w) {
     moe.width = c.integer("intermediate_size", 1, kMaxWidth, 11008);
     moe.activation = activation;
     moe.scoring = Scoring::chosen_softmax;
-    moe.router = "router.layer";
-    moe.bank = "switch_mlp";
+    moe.router = "block_sparse_moe.router.layer";
+    moe.bank = "block_sparse_moe.switch_mlp";
+    moe.shared = {.width = shared_width, .name = "shared_mlp", .bias = Bias::none};
   }
   const auto mixer = [&](int i, const Weights& layer) {
     return attends[static_cast<size_t>(i)] ? Mixer(Attention(layer / "self_attn", d, attention))
                                            : Mixer(Mamba2Mixer(layer / "mamba", options));
   };
-  const auto ffn = [&](const Weights& layer) {
-    Branches branches{.shared =
-                          GatedMlp(layer / "shared_mlp", d.hidden, shared_width, activation, Bias::none)};
-    if (moe.experts > 0) branches.moe.emplace(layer / "block_sparse_moe", d.hidden, moe);
-    return branches;
+  const auto ffn = [&](const Weights& layer) -> Ffn {
+    if (moe.experts > 0) return SparseMoe(layer, d.hidden, moe);
+    return GatedMlp(layer / "shared_mlp", d.hidden, shared_width, activation, Bias::none);
   };
 
   Decoder model(d, w.embedding("model.embed_tokens", d.vocab, d.hidden, factor(c, "embedding_multiplier")));

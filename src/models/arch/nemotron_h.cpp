@@ -2,7 +2,6 @@
 // positions, plain MLP, or experts (perhaps in a narrower space) beside a shared one.
 // Reference: transformers NemotronHForCausalLM.
 #include "models/kit.h"
-#include "nn/expert_bank.h"
 
 namespace mlxcel {
 
@@ -45,36 +44,17 @@ Mamba2Options mamba(const Config& c, int hidden, float eps) {
 }
 
 /// Experts that read and write a narrower space, or the model's own; a shared one beside them.
-struct Experts {
-  ExpertRouter router;
-  ExpertBank experts;
-  Mlp shared;
-  std::optional<Linear> into = {}, back = {};
-
-  array operator()(const array& x, Step&, const Residual& residual) const {
-    const auto [chosen, weights] = router(x);
-    const array sum = experts(into ? (*into)(x) : x, chosen, weights);
-    return mx::add(back ? (*back)(sum) : sum, shared(x, residual));
-  }
-};
-
-Experts experts(const Config& c, const Weights& w, int hidden, Activation activation, Bias bias) {
-  const int latent = c.has("moe_latent_size") ? c.integer("moe_latent_size", 1, kMaxWidth) : 0;
-  const MoeOptions o = MoeOptions::grouped(c);
-  Experts parts{
-      .router = ExpertRouter(w, hidden, o),
-      .experts = ExpertBank(w / o.bank, {.experts = o.experts,
-                                         .hidden = latent > 0 ? latent : hidden,
-                                         .width = o.width,
-                                         .activation = activation,
-                                         .gated = false}),
-      .shared = Mlp(w / "shared_experts", "up_proj", "down_proj", hidden,
-                    c.integer("moe_shared_expert_intermediate_size", 1, kMaxWidth), activation, bias)};
-  if (latent > 0) {
-    parts.into = w.linear("fc1_latent_proj", latent, hidden, bias);
-    parts.back = w.linear("fc2_latent_proj", hidden, latent, bias);
-  }
-  return parts;
+MoeOptions experts(const Config& c, Activation activation, Bias bias) {
+  MoeOptions o = MoeOptions::grouped(c);
+  o.activation = activation;
+  o.gated = false;
+  o.shared = {
+      .width = c.integer("moe_shared_expert_intermediate_size", 1, kMaxWidth), .gated = false, .bias = bias};
+  o.latent.width = c.has("moe_latent_size") ? c.integer("moe_latent_size", 1, kMaxWidth) : 0;
+  o.latent.into = "fc1_latent_proj";
+  o.latent.back = "fc2_latent_proj";
+  o.latent.bias = bias;
+  return o;
 }
 
 Dims dims(const Config& c, int layers) {
@@ -102,10 +82,9 @@ Block layer_of(const Config& c, const Weights& layer, const Dims& d, char kind) 
   const auto mixer = [&]() -> Mixer {
     if (kind == 'M') return Mamba2Mixer(scope, mamba(c, d.hidden, eps));
     if (kind == '*') return Attention(scope, d, {.qkv_bias = Bias::none, .out_bias = Bias::none});
-    if (kind == 'E') return experts(c, scope, d.hidden, activation, mlp_bias);
+    if (kind == 'E') return SparseMoe(scope, d.hidden, experts(c, activation, mlp_bias));
     const int width = c.integer("intermediate_size", 1, kMaxWidth);
-    return [mlp = Mlp(scope, "up_proj", "down_proj", d.hidden, width, activation, mlp_bias)](
-               const array& x, Step&, const Residual& residual) { return mlp(x, residual); };
+    return Mlp(scope, "up_proj", "down_proj", d.hidden, width, activation, mlp_bias);
   };
   return MixerOnly{.norm = layer.rms_norm("norm", d.hidden, eps), .mixer = mixer()};
 }
