@@ -265,7 +265,7 @@ bool Program::takes_bank(const Matrix& matrix) {
 
 template <class O>
 void Program::say(O op) {
-  if (ops_.empty()) {  // growing moved every operation twice, a fifth of what building a step took
+  if (ops_.empty()) {  // growing would move every operation twice
     ops_.reserve(kOps);
     slots_.reserve(kOps);
   }

@@ -6,7 +6,6 @@
 #include "models/kit.h"
 #include "models/wrapper.h"
 #include "nn/draft_inputs.h"
-#include "nn/expert_bank.h"
 #include "nn/fault.h"
 #include "nn/per_layer.h"
 #include "nn/shared_attention.h"
@@ -54,7 +53,7 @@ struct Experts {
   array scale, factor;  // [hidden], [experts]
   float root;           // 1 / sqrt(hidden)
   ExpertRouter router;
-  ExpertBank experts;
+  SparseMoe experts;
   RmsNorm before, after, after_mlp;
 
   /// `mlp`: what the dense branch gives.
@@ -62,7 +61,7 @@ struct Experts {
     const auto [chosen, weights] = router(mx::multiply(mx::multiply(view(h), scale), array(root)));
     const array weighed =
         fault("expert scale dropped") ? weights : mx::multiply(weights, mx::take(factor, chosen, 0));
-    return mx::add(after_mlp(mlp), after(experts(before(h), chosen, weighed)));
+    return mx::add(after_mlp(mlp), after(experts.with(before(h), chosen, weighed, std::nullopt)));
   }
 };
 
@@ -76,14 +75,13 @@ Experts experts(const Config& c, const Weights& layer, int hidden, float eps, Ac
   o.router = "router.proj";
   o.bank = "experts.switch_glu";
   const ExpertRouter router(layer, hidden, o);
+  o.router = "";  // its choice is weighed further
   return {.view = RmsNorm{.weight = std::nullopt, .eps = eps},
           .scale = layer.tensor("router.scale", {hidden}),
           .factor = layer.tensor("router.per_expert_scale", {o.experts}),
           .root = 1.0f / std::sqrt(static_cast<float>(hidden)),
           .router = router,
-          .experts = ExpertBank(
-              layer / "experts.switch_glu",
-              {.experts = o.experts, .hidden = hidden, .width = o.width, .activation = activation}),
+          .experts = SparseMoe(layer, hidden, o),
           .before = layer.rms_norm("pre_feedforward_layernorm_2", hidden, eps),
           .after = layer.rms_norm("post_feedforward_layernorm_2", hidden, eps),
           .after_mlp = layer.rms_norm("post_feedforward_layernorm_1", hidden, eps)};

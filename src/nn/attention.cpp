@@ -127,8 +127,8 @@ array Attention::operator()(const array& x, Step& step, const Residual& residual
 }
 
 bool Attention::phases(PhaseList& list) const {
-  // heads() and gated() in the program's words. A norm behind the rotation, tables that grow with the text
-  // and heads in another order stay outside.
+  // heads() and gated() in the program's words. A norm behind the rotation and heads in another order stay
+  // outside.
   HeadPlan plan = plan_;
   if (later_rope_) plan.rope = later_rope_;
   if (!slot_ || blocks_ || tiled_ || (q_norm_ && plan_.rope)) return false;

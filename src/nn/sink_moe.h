@@ -3,8 +3,8 @@
 // same. Reference: transformers InklingMoE.
 #pragma once
 
-#include "nn/expert_bank.h"
 #include "nn/linear.h"
+#include "nn/moe.h"
 #include "nn/weights.h"
 
 namespace mlxcel {
@@ -28,7 +28,7 @@ class SinkMoe {
   SinkMoeOptions o_;
   Linear router_;
   array correction_, scale_;
-  ExpertBank routed_, shared_;
+  SparseMoe routed_, shared_;
 };
 
 }  // namespace mlxcel

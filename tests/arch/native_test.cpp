@@ -5,7 +5,8 @@
 #include <mlx/primitives.h>
 #include <mlx/transforms.h>
 
-#include <algorithm>
+#include <cstdint>
+#include <iterator>
 #include <set>
 #include <string>
 #include <unordered_set>

@@ -6,7 +6,7 @@ import subprocess
 import time
 
 import models
-from hub import REPO, Hub, content, partials, repository, store_of, waits_for_partial
+from hub import REPO, Hub, content, partials, repository, store_of, wait_for_partial
 
 
 def check_snapshot_of_allowed_files(context):
@@ -96,7 +96,7 @@ def check_killed_download_is_resumed(context):
         hub.delay = lambda name, sent: time.sleep(0.05) if name == "model.safetensors" else None
         process = subprocess.Popen([context.mlxcel, "download", REPO], env=dict(context.environment, **env),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        half_done = waits_for_partial(folder, "model.safetensors", 200000)
+        half_done = wait_for_partial(folder, "model.safetensors", 200000)
         process.send_signal(signal.SIGKILL)
         process.wait()
         assert not (folder / "model.safetensors").exists(), "nothing half-done under its own name"
@@ -125,7 +125,7 @@ def check_changed_etag_starts_afresh(context):
         hub.refusals = []
         process = subprocess.Popen([context.mlxcel, "download", REPO], env=dict(context.environment, **env),
                                    stdout=subprocess.PIPE, stderr=subprocess.PIPE)
-        waits_for_partial(folder, "model.safetensors", 50000)
+        wait_for_partial(folder, "model.safetensors", 50000)
         process.kill()
         process.wait()
         new = content(500000, 2)

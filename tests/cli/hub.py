@@ -33,7 +33,7 @@ def partials(folder):
     return [p for p in folder.rglob("*.partial")]
 
 
-def waits_for_partial(folder, of, size, seconds=30):
+def wait_for_partial(folder, of, size, seconds=30):
     """The half-done copy of the file `of`, once it holds `size` bytes. Others may come and go while this looks."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
